@@ -1,0 +1,90 @@
+"""Facts as loomid folds them: those of the wire, and loomid's own about the link.
+
+Time enters the fold only as `at` of an arrival: loomid's clock when the fact came,
+stored with it, so that folding stored facts again gives the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from hermes_shim import wire
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayUp:
+    """A shim said hello and was welcomed (also after a short break of the link)."""
+
+    name: str
+    hermes_version: str
+    shim_version: str
+    features: list[str]
+    home_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDown:
+    """Three heartbeats missed, or an orderly bye: offline, but nothing is lost yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLost:
+    """This boot is gone for good: process gone, another boot's inventory, or 120 s silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. Stored only when it caused an event."""
+
+
+LOCAL: dict[str, type[Any]] = {
+    "gateway.up": GatewayUp,
+    "gateway.down": GatewayDown,
+    "gateway.lost": GatewayLost,
+    "tick": Tick,
+}
+KINDS = {**wire.KINDS, **{cls: kind for kind, cls in LOCAL.items()}}
+_TYPES = {**wire.FACTS, **LOCAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One fact, when and whence it came.
+
+    `n` is 0 for loomid's own facts. `t` is the hook's time in the shim, `at` loomid's
+    time of arrival (both epoch seconds; `at` never goes back).
+    """
+
+    gateway_id: str
+    boot: str
+    n: int
+    t: float
+    at: float
+    fact: Any
+
+    @property
+    def kind(self) -> str:
+        """Name of the fact's type in the tables."""
+        return KINDS[type(self.fact)]
+
+
+def parse(kind: str, body: object) -> Any:  # noqa: ANN401 - one of many types
+    """The typed fact, or None when its kind is not known here (a newer shim).
+
+    Raises msgspec.ValidationError when a known kind has wrong fields.
+    """
+    cls = _TYPES.get(kind)
+    return None if cls is None else msgspec.convert(body, cls)
+
+
+def dump(fact: object) -> bytes:
+    """The fact's body as JSON, for the store."""
+    return msgspec.json.encode(fact)
+
+
+def load(kind: str, body: bytes) -> Any:  # noqa: ANN401 - one of many types
+    """What `dump` stored."""
+    return msgspec.json.decode(body, type=_TYPES[kind])

@@ -1,0 +1,547 @@
+"""Every LMP v1 type, once: payloads, the tables name → type, envelopes, JSON Schema.
+
+Field names and meanings follow LMP §4; what loomid adds follows design §6: new
+types and new fields only, absent (UNSET) when they say nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from hermes_shim.wire import valid_json_text
+from loomid.errors import BadFrame, BadJson, UnsupportedVersion
+
+PROTOCOL_VERSION = 1
+MAX_SEQ = 2**52
+
+RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
+Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+
+
+class Payload(Struct, frozen=True, kw_only=True):
+    """Base of all payloads. Unknown fields are ignored on decoding (LMP §6)."""
+
+
+# ── server → client: control frames (not retained) ──────────────────────────
+
+
+class GatewayInfo(Payload, frozen=True, kw_only=True):
+    gateway_id: str
+    name: str
+    online: bool
+    hermes_version: str
+
+
+class Heartbeat(Payload, frozen=True, kw_only=True):
+    interval_s: float
+    timeout_s: float
+
+
+class Limits(Payload, frozen=True, kw_only=True):
+    max_frame_bytes: int
+    max_text_chars: int
+
+
+class HelloOk(Payload, frozen=True, kw_only=True):
+    device_id: str
+    server_name: str
+    server_version: str
+    protocol_version: int
+    server_time: float
+    truncated: bool
+    home_channel: str | None
+    credential: str | UnsetType = UNSET
+    last_seq: int | UnsetType = UNSET
+    capabilities: list[str] | UnsetType = UNSET
+    gateways: list[GatewayInfo] | UnsetType = UNSET
+    heartbeat: Heartbeat | UnsetType = UNSET
+    limits: Limits | UnsetType = UNSET
+
+
+class ErrorPayload(Payload, frozen=True, kw_only=True):
+    code: str
+    message: str
+    fatal: bool
+    request_id: str | UnsetType = UNSET
+    params: dict[str, Any] | UnsetType = UNSET
+
+
+class Ping(Payload, frozen=True, kw_only=True):
+    pass
+
+
+class Pong(Payload, frozen=True, kw_only=True):
+    pass
+
+
+class SnapshotDone(Payload, frozen=True, kw_only=True):
+    pass
+
+
+class SendResult(Payload, frozen=True, kw_only=True):
+    request_id: str
+    task_id: str
+    accepted: bool
+
+
+class ApprovalResolveResult(Payload, frozen=True, kw_only=True):
+    request_id: str
+    approval_id: str
+    choice: str
+    state: Literal["accepted"]
+
+
+class RunResult(Payload, frozen=True, kw_only=True):
+    """Answer to run.cancel, run.pause and run.resume."""
+
+    run_id: str
+    state: Literal["cancelling", "pausing", "resuming"]
+    request_id: str | UnsetType = UNSET
+    dropped: list[str] | UnsetType = UNSET
+
+
+TaskStatus = Literal["running", "waiting", "idle"]
+
+
+class Task(Payload, frozen=True, kw_only=True):
+    task_id: str
+    title: str
+    status: TaskStatus
+    surface: str
+    model: str | None
+    created_at: float
+    updated_at: float
+    message_count: int
+    preview: str
+    gateway_id: str
+    run_id: str | UnsetType = UNSET
+
+
+class TaskListResult(Payload, frozen=True, kw_only=True):
+    tasks: list[Task]
+    request_id: str | UnsetType = UNSET
+    next_cursor: str | UnsetType = UNSET
+    stale: bool | UnsetType = UNSET
+
+
+# ── server → client: events (numbered, retained) ────────────────────────────
+
+
+class Origin(Payload, frozen=True, kw_only=True):
+    """Which device and request a message came from."""
+
+    device_id: str | UnsetType = UNSET
+    request_id: str | UnsetType = UNSET
+
+
+class RunStarted(Payload, frozen=True, kw_only=True):
+    run_id: str
+    task_id: str
+    session_id: str
+    surface: str
+    model: str
+    provider: str
+    started_at: float
+    title: str
+    prompt: str | UnsetType = UNSET
+    origin: Origin | UnsetType = UNSET
+    can: list[str] | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    """The prompt was cut."""
+
+
+class RunInput(Payload, frozen=True, kw_only=True):
+    """A message folded into a running turn."""
+
+    run_id: str
+    text: str
+    origin: Origin | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+
+
+class RunDelta(Payload, frozen=True, kw_only=True):
+    run_id: str
+    text: str
+    kind: Literal["text", "reasoning"]
+    iteration: int
+
+
+class RunText(Payload, frozen=True, kw_only=True):
+    """The true text of an iteration; replaces what was streamed of it."""
+
+    run_id: str
+    iteration: int
+    text: str
+
+
+class RunInterim(Payload, frozen=True, kw_only=True):
+    run_id: str
+    text: str
+    already_streamed: bool
+
+
+class RunToolStarted(Payload, frozen=True, kw_only=True):
+    run_id: str
+    iteration: int
+    tool: str
+    preview: str
+    index: int
+    call_id: str
+    truncated: bool | UnsetType = UNSET
+
+
+class RunToolFinished(Payload, frozen=True, kw_only=True):
+    run_id: str
+    iteration: int
+    tool: str
+    ok: bool
+    index: int
+    call_id: str
+    duration: float
+    """Seconds."""
+
+
+class RunCompleted(Payload, frozen=True, kw_only=True):
+    run_id: str
+    status: Literal["completed", "failed", "cancelled"]
+    text: str
+    error: str | None
+    finished: bool
+
+
+class RunFailed(Payload, frozen=True, kw_only=True):
+    run_id: str
+    error: str
+    status: Literal["failed"] = "failed"
+
+
+class Choice(Payload, frozen=True, kw_only=True):
+    label: str
+    choice: Literal["once", "session", "always", "deny"]
+    style: Literal["primary", "default", "danger"]
+
+
+class ApprovalRequired(Payload, frozen=True, kw_only=True):
+    approval_id: str
+    run_id: str | None
+    task_id: str | None
+    command: str
+    description: str
+    choices: list[Choice]
+    smart_denied: bool
+    session_key_ref: str
+    deadline_ts: float | None
+    truncated: bool | UnsetType = UNSET
+
+
+class ApprovalResolved(Payload, frozen=True, kw_only=True):
+    approval_id: str
+    choice: str
+    decided_by: Literal["local", "remote", "timeout", "agent"]
+    outcome: Literal["applied", "expired", "cancelled", "lost"] | UnsetType = UNSET
+
+
+class Notification(Payload, frozen=True, kw_only=True):
+    category: Literal["result", "diagnostic"]
+    title: str
+    text: str
+    source: str
+    requires_attention: bool
+    truncated: bool | UnsetType = UNSET
+
+
+class GatewayStatus(Payload, frozen=True, kw_only=True):
+    gateway_id: str
+    name: str
+    online: bool
+    hermes_version: str
+    shim_version: str
+    since: float
+
+
+class TaskUpdated(Payload, frozen=True, kw_only=True):
+    task_id: str
+    status: TaskStatus
+    title: str | UnsetType = UNSET
+
+
+# ── client → server ─────────────────────────────────────────────────────────
+
+
+class DeviceInfo(Payload, frozen=True, kw_only=True):
+    model: str = ""
+    os: str = ""
+    app_version: str = ""
+
+
+class ClientHello(Payload, frozen=True, kw_only=True):
+    protocol_version: int
+    token: str | None = None
+    device_id: str | None = None
+    credential: str | None = None
+    last_seq: Seq | None = None
+    device_info: DeviceInfo = DeviceInfo()
+    capabilities: list[str] = []
+
+
+class SessionSend(Payload, frozen=True, kw_only=True):
+    text: str
+    request_id: RequestId
+    task_id: str | None = None
+    mode: Literal["queue", "steer", "interrupt"] = "queue"
+    command: bool = False
+
+
+class RunRequest(Payload, frozen=True, kw_only=True):
+    run_id: str
+    request_id: RequestId | None = None
+
+
+class RunCancel(RunRequest, frozen=True, kw_only=True):
+    pass
+
+
+class RunPause(RunRequest, frozen=True, kw_only=True):
+    pass
+
+
+class RunResume(RunRequest, frozen=True, kw_only=True):
+    pass
+
+
+class ApprovalResolve(Payload, frozen=True, kw_only=True):
+    approval_id: str
+    choice: str
+    request_id: RequestId
+    reason: Annotated[str, Meta(max_length=2000)] | None = None
+
+
+class TaskList(Payload, frozen=True, kw_only=True):
+    request_id: RequestId | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    status_filter: TaskStatus | None = None
+    cursor: str | None = None
+
+
+EVENTS: dict[str, type[Payload]] = {
+    "run.started": RunStarted,
+    "run.input": RunInput,
+    "run.delta": RunDelta,
+    "run.text": RunText,
+    "run.interim": RunInterim,
+    "run.tool_started": RunToolStarted,
+    "run.tool_finished": RunToolFinished,
+    "run.completed": RunCompleted,
+    "run.failed": RunFailed,
+    "approval.required": ApprovalRequired,
+    "approval.resolved": ApprovalResolved,
+    "notification": Notification,
+    "gateway.status": GatewayStatus,
+    "task.updated": TaskUpdated,
+}
+CONTROLS: dict[str, type[Payload]] = {
+    "hello.ok": HelloOk,
+    "error": ErrorPayload,
+    "ping": Ping,
+    "pong": Pong,
+    "snapshot.done": SnapshotDone,
+    "session.send.result": SendResult,
+    "run.cancel.result": RunResult,
+    "run.pause.result": RunResult,
+    "run.resume.result": RunResult,
+    "approval.resolve.result": ApprovalResolveResult,
+    "task.list.result": TaskListResult,
+}
+REQUESTS: dict[str, type[Payload]] = {
+    "session.send": SessionSend,
+    "run.cancel": RunCancel,
+    "run.pause": RunPause,
+    "run.resume": RunResume,
+    "approval.resolve": ApprovalResolve,
+    "task.list": TaskList,
+}
+CLIENT: dict[str, type[Payload]] = {
+    "hello": ClientHello,
+    "ping": Ping,
+    "pong": Pong,
+    **REQUESTS,
+}
+SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
+RUN_ENDS = frozenset({"run.completed", "run.failed"})
+LASTING = RUN_ENDS | {"approval.resolved", "notification"}
+"""Types a snapshot looks back for (design §2)."""
+EVENT_NAMES = {cls: name for name, cls in EVENTS.items()}
+
+
+class Event(Struct, frozen=True):
+    """One LMP event before it has a position: what the log numbers and keeps."""
+
+    payload: Payload
+    ts: float
+    task_id: str | None = None
+    run_id: str | None = None
+
+    @property
+    def type(self) -> str:
+        """The LMP type name."""
+        return EVENT_NAMES[type(self.payload)]
+
+
+# ── envelopes ───────────────────────────────────────────────────────────────
+
+
+class Frame(Struct, frozen=True):
+    """A server frame as LMP §2 has it, payload still encoded. Used by clients and tests."""
+
+    v: int
+    seq: int
+    ts: float
+    type: str
+    task_id: str | None
+    run_id: str | None
+    event_id: str
+    payload: Raw
+    replay: bool = False
+
+
+class _ClientEnvelope(Struct, frozen=True):
+    v: int
+    type: str
+    payload: Raw = Raw(b"{}")
+
+
+class _Version(Struct, frozen=True):
+    v: int
+
+
+class _AnyRequestId(Struct, frozen=True):
+    request_id: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_envelope = msgspec.json.Decoder(_ClientEnvelope)
+_version = msgspec.json.Decoder(_Version)
+_request_id = msgspec.json.Decoder(_AnyRequestId)
+_decoders = {name: msgspec.json.Decoder(cls) for name, cls in CLIENT.items()}
+
+
+class ClientFrame(Struct, frozen=True):
+    """A decoded client frame. `payload` is None when `type` is not known here."""
+
+    type: str
+    payload: Payload | None
+    request_id: str | None
+    """Whatever the payload gave as request_id, so that an error can name it."""
+    body: bytes
+    """The payload's JSON after cleaning; the fingerprint of a request is made of it."""
+
+
+class BadPayload(BadFrame):
+    """A frame of a known type with wrong fields; remembers its request_id."""
+
+    def __init__(self, message: str, request_id: str | None) -> None:
+        super().__init__(message)
+        self.request_id = request_id
+
+
+def decode_client(text: str) -> ClientFrame:
+    """Decode one frame from a phone (LMP §2).
+
+    Raises BadJson, BadFrame (BadPayload) or UnsupportedVersion; never anything else.
+    The messages name fields and types, never values.
+    """
+    try:
+        raw = valid_json_text(text).encode()
+        version = _version.decode(raw)
+    except msgspec.ValidationError as error:
+        raise BadFrame(_say(error)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadJson from None
+    if version.v != PROTOCOL_VERSION:
+        raise UnsupportedVersion(speaks=[PROTOCOL_VERSION])
+    try:
+        envelope = _envelope.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadFrame(_say(error)) from None
+    request_id = _request_id_of(envelope.payload)
+    decoder = _decoders.get(envelope.type)
+    if decoder is None:
+        return ClientFrame(envelope.type, None, request_id, bytes(envelope.payload))
+    try:
+        payload = decoder.decode(envelope.payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadPayload(_say(error), request_id) from None
+    return ClientFrame(envelope.type, payload, request_id, bytes(envelope.payload))
+
+
+def _request_id_of(payload: Raw) -> str | None:
+    try:
+        found = _request_id.decode(payload).request_id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if found is None or len(found) <= 128 else None
+
+
+def _say(error: Exception) -> str:
+    """msgspec's complaint, which names types and paths; enum values are the client's."""
+    said = str(error)
+    return "Invalid value" + said[said.rfind(" - at") :] if "Invalid enum" in said else said
+
+
+def encode_payload(payload: Payload) -> bytes:
+    """The payload's JSON. Text in it must already be valid (see valid_json_text)."""
+    return _encoder.encode(payload)
+
+
+def frame_parts(
+    type_: str,
+    ts: float,
+    task_id: str | None,
+    run_id: str | None,
+    payload: bytes,
+    *,
+    replay: bool = False,
+) -> bytes:
+    """What a frame holds behind its event_id: the part that is the same for all devices."""
+    head = b',"ts":%s,"type":%s,"task_id":%s,"run_id":%s' % (
+        _encoder.encode(ts),
+        _encoder.encode(type_),
+        _encoder.encode(task_id),
+        _encoder.encode(run_id),
+    )
+    return head + (b',"replay":true' if replay else b"") + b',"payload":' + payload + b"}"
+
+
+def render(seq: int, parts: bytes) -> bytes:
+    """One whole frame for a device: its number, then the shared part."""
+    number = b"%d" % seq
+    return b'{"v":1,"seq":' + number + b',"event_id":"e_' + number + b'"' + parts
+
+
+def decode_server(data: bytes | str) -> tuple[Frame, Payload]:
+    """A server frame and its typed payload, for clients and tests.
+
+    Raises msgspec.DecodeError (ValidationError) or KeyError for an unknown type.
+    """
+    frame = msgspec.json.decode(data, type=Frame)
+    return frame, msgspec.json.decode(frame.payload, type=SERVER[frame.type])
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of every type: committed as docs/lmp.schema.json and checked by a test."""
+    names = {
+        **{f"server:{k}": v for k, v in SERVER.items()},
+        **{f"client:{k}": v for k, v in CLIENT.items()},
+    }
+    types = sorted({*names.values()}, key=lambda cls: cls.__name__)
+    _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Loomi Protocol v1 as loomid speaks it: payloads by type",
+        "server": {k: {"$ref": f"#/$defs/{v.__name__}"} for k, v in SERVER.items()},
+        "client": {k: {"$ref": f"#/$defs/{v.__name__}"} for k, v in CLIENT.items()},
+        "$defs": components,
+    }
