@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ def start(environ: Mapping[str, str], level: int = logging.INFO) -> None:
 def _journal_handler() -> logging.Handler | None:
     from logging_journald import Facility, JournaldLogHandler  # only under systemd
 
+    if not Path(JournaldLogHandler.SOCKET_PATH).is_socket():
+        return None  # the stream is there, the socket is not: a sandbox
     try:
         handler: logging.Handler = JournaldLogHandler(
             identifier="loomid", facility=Facility.DAEMON, use_message_id=False
         )
-    except OSError:  # the stream is there, its socket is not: a sandbox
+    except OSError:
         return None
     handler.setFormatter(logging.Formatter(JOURNAL))
     return handler
