@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from loomid import config as settings
+from loomid import values
+from loomid.lmp import pairing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.admin")
 
-TTL_S = 300.0
-MIN_TTL_S, MAX_TTL_S = 5.0, 86_400.0
+MIN_TTL_S = 5.0
 MAX_BODY = 16_384
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,7 +44,7 @@ class Admin:
     ) -> None:
         self._path = path
         self._hub = hub
-        self._code = {"v": 1, "url": url, "token": "", "name": name, "fp": fp}
+        self._url, self._name, self._fp = url, name, fp
         self._status = status
         self._runner: web.AppRunner | None = None
 
@@ -73,15 +73,15 @@ class Admin:
 
     async def _pair(self, request: web.Request) -> web.Response:
         asked = await _body(request, {"name", "url", "ttl"})
-        name = _field(asked, "name", settings.parse_name)
-        url = _field(asked, "url", settings.phone_url)
-        ttl = _field(asked, "ttl", _ttl) or TTL_S
+        name = _field(asked, "name", values.parse_name)
+        url = _field(asked, "url", values.phone_url)
+        ttl = _field(asked, "ttl", _ttl) or pairing.TOKEN_TTL_S
         token, expires_at = await self._hub.mint(name, ttl)
-        code = self._code | {"token": token.reveal(), **({"url": url} if url else {})}
+        code = pairing.qr(url or self._url, token, self._name, self._fp)
         answer = {
             "qr": code,
             "drawn": draw(json.dumps(code, separators=(",", ":"), ensure_ascii=False)),
-            "token_ref": token.hash().hex(),
+            "token_ref": token.hash.hex(),
             "expires_at": expires_at,
             "expires_in": ttl,
         }
@@ -106,7 +106,7 @@ class Admin:
 
     async def _rename(self, request: web.Request) -> web.Response:
         asked = await _body(request, {"name"})
-        name = _field(asked, "name", settings.parse_name)
+        name = _field(asked, "name", values.parse_name)
         if name is None:
             raise _no(400, "name: it is missing")
         if not await self._hub.rename(request.match_info["device_id"], name):
@@ -159,8 +159,8 @@ def _field(asked: dict[str, Any], key: str, parse: Callable[[object], Any]) -> A
 
 
 def _ttl(value: object) -> float:
-    ttl = settings.parse_duration(value)
-    if not MIN_TTL_S <= ttl <= MAX_TTL_S:
+    ttl = values.parse_duration(value)
+    if not MIN_TTL_S <= ttl <= pairing.MAX_TOKEN_TTL_S:
         raise ValueError("between 5 seconds and one day")
     return ttl
 

@@ -10,12 +10,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import adminclient, config
+from loomid import adminclient, config, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,13 @@ class Asked:
             raise NotOurs(str(error)) from None
         except adminclient.Refused as error:
             raise Failed(str(error)) from None
+
+    def hermes_endpoint(self) -> str:
+        """Where a running loomid listens for Hermes, else where it would."""
+        try:
+            return str(self.call("GET", "/status")["hermes_endpoint"])
+        except Away:
+            return config.client_config(self._overrides, os.environ).hermes_endpoint
 
     def device(self, wanted: str) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means."""
@@ -126,17 +133,17 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
 
 
 @main.command()
-@click.option("--name", callback=_value(config.parse_name), help="What to call the phone.")
+@click.option("--name", callback=_value(values.parse_name), help="What to call the phone.")
 @click.option(
     "--url",
     metavar="URL",
-    callback=_value(config.phone_url),
+    callback=_value(values.phone_url),
     help="The URL for the phone, if not the configured one.",
 )
 @click.option(
     "--ttl",
     metavar="TIME",
-    callback=_value(config.parse_duration),
+    callback=_value(values.parse_duration),
     help="How long the code is valid, as 300 or 5m. [default: 5m]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One line with the code, one at the end.")
@@ -164,7 +171,7 @@ def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_
 
 
 def _warn_unreachable(url: str) -> None:
-    if config.is_loopback(urlsplit(url).hostname or ""):
+    if values.is_loopback(urlsplit(url).hostname or ""):
         click.echo(
             f"loomictl: warning: {url} is this machine's loopback: no phone can reach it;"
             " set public_url or give --url",
@@ -217,7 +224,7 @@ def revoke(asked: Asked, device: str) -> None:
 
 @main.command()
 @click.argument("device")
-@click.argument("name", callback=_value(config.parse_name))
+@click.argument("name", callback=_value(values.parse_name))
 @click.pass_obj
 def rename(asked: Asked, device: str, name: str) -> None:
     """Give DEVICE another NAME."""
@@ -269,11 +276,16 @@ def hermes() -> None:
 @click.pass_obj
 def install(asked: Asked, home: Path | None, python: Path | None) -> None:
     """Put the loomi plugin into a Hermes home and say what was changed."""
-    _install(asked, home, python)
+    from loomid import installer  # late: it needs a YAML library
 
-
-def _install(asked: Asked, home: Path | None, python: Path | None) -> NoReturn:
-    raise Failed("not built yet")
+    try:
+        done = installer.install(
+            home or installer.hermes_home(os.environ), python, asked.hermes_endpoint()
+        )
+    except installer.InstallError as error:
+        raise Failed(str(error)) from None
+    for line in done or ["Everything is there already; nothing was changed."]:
+        click.echo(line)
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

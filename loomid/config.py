@@ -6,8 +6,6 @@ of one line that names the file and line, the variable or the option.
 
 from __future__ import annotations
 
-import ipaddress
-import math
 import os
 import re
 import socket
@@ -15,8 +13,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from hermes_shim.wire import SOCKET_NAME
+from loomid import values
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,111 +60,14 @@ class Config:
         return self.tls_cert is not None
 
     @property
+    def hermes_endpoint(self) -> str:
+        """Where shims connect."""
+        return f"ipc://{self.runtime_dir / SOCKET_NAME}"
+
+    @property
     def listen(self) -> str:
         """As one would write it in loomid.toml."""
-        return address_text(self.listen_host, self.listen_port)
-
-
-# ── values: each parser takes a string or a TOML value, raises ValueError ────
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a string is needed")
-    if not value.strip():
-        raise ValueError("it is empty")
-    if not value.isprintable():
-        raise ValueError("it has characters that cannot be printed")
-    return value.strip()
-
-
-def parse_name(value: object) -> str:
-    """A name for people: of this host, or of a device."""
-    name = _text(value)
-    if len(name) > 64:
-        raise ValueError("at most 64 characters")
-    return name
-
-
-def parse_listen(value: object) -> tuple[str, int]:
-    """`host:port`; every interface must be asked for by name, a bare port is refused."""
-    text = _text(value)
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65535:
-        raise ValueError("host:port is needed, as 127.0.0.1:8770 or [::1]:8770")
-    if host.startswith("[") and host.endswith("]"):
-        return str(ipaddress.IPv6Address(host[1:-1])), int(port)
-    if not host:
-        raise ValueError(f"the host is missing; for every interface write 0.0.0.0:{port}")
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
-        raise ValueError("host:port is needed, an IPv6 address in brackets: [::1]:8770")
-    return host, int(port)
-
-
-def _path(value: object) -> Path:
-    text = _text(value)
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise ValueError("~ cannot be resolved: no home directory") from None
-
-
-def phone_url(value: object) -> str:
-    """The URL a phone connects to. Without a path it gets /ws."""
-    text = _text(value)
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        raise ValueError("not a URL") from None
-    if parts.scheme not in {"ws", "wss"} or not parts.hostname or port == 0:
-        raise ValueError("a URL of the form wss://host/ws or ws://host:port/ws is needed")
-    if parts.username is not None or parts.query or parts.fragment or " " in text:
-        raise ValueError("only scheme, host, port and path may be in the URL")
-    path = "/ws" if parts.path in {"", "/"} else parts.path
-    return f"{parts.scheme}://{parts.netloc}{path}"
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def parse_duration(value: object) -> float:
-    """Seconds, or a number with one of the units s, m, h, d, w."""
-    seconds: float
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip(), re.ASCII)
-        if match is None:
-            raise ValueError('a time such as "7d", "12h", "30m" or a number of seconds is needed')
-        seconds = float(match[1]) * _UNITS.get(match[2], 1)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
-        raise ValueError('a time such as "7d", "12h", "30m" or a number of seconds is needed')
-    if not math.isfinite(seconds) or not 1 <= seconds <= 3650 * 86400:
-        raise ValueError("between one second and ten years")
-    return seconds
-
-
-def _whole(low: int, high: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        if isinstance(value, str) and re.fullmatch(r"\d{1,12}", value.strip(), re.ASCII):
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError("a whole number is needed")
-        if not low <= value <= high:
-            raise ValueError(f"between {low} and {high}")
-        return value
-
-    return parse
-
-
-def _yes_no(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if not isinstance(value, str) or value.strip().lower() not in words:
-        raise ValueError("true or false is needed")
-    return words[value.strip().lower()]
+        return values.address_text(self.listen_host, self.listen_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,33 +82,33 @@ class Setting:
 
 SETTINGS: dict[str, Setting] = {
     "listen": Setting(
-        parse_listen, f"127.0.0.1:{DEFAULT_PORT}", "Where phones connect, as host:port."
+        values.parse_listen, f"127.0.0.1:{DEFAULT_PORT}", "Where phones connect, as host:port."
     ),
     "state_dir": Setting(
-        _path,
+        values.path,
         "$STATE_DIRECTORY, $XDG_STATE_HOME/loomid, ~/.local/state/loomid",
         "Database and locks.",
     ),
     "runtime_dir": Setting(
-        _path,
+        values.path,
         "$RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/loomid, <state_dir>/run",
         "The sockets for Hermes and loomictl.",
     ),
-    "public_url": Setting(phone_url, "made from listen", "The URL in the pairing code."),
-    "tls_cert": Setting(_path, "none", "PEM file with the certificate chain."),
-    "tls_key": Setting(_path, "none", "PEM file with the certificate's private key."),
-    "name": Setting(parse_name, "the host's name", "What phones call this server."),
+    "public_url": Setting(values.phone_url, "made from listen", "The URL in the pairing code."),
+    "tls_cert": Setting(values.path, "none", "PEM file with the certificate chain."),
+    "tls_key": Setting(values.path, "none", "PEM file with the certificate's private key."),
+    "name": Setting(values.parse_name, "the host's name", "What phones call this server."),
     "replay_window": Setting(
-        _whole(MIN_REPLAY_WINDOW, 1_000_000),
+        values.whole(MIN_REPLAY_WINDOW, 1_000_000),
         str(MIN_REPLAY_WINDOW),
         "Events a phone may miss and still get when it is back.",
     ),
-    "retention": Setting(parse_duration, "7d", "How long events and texts are kept at most."),
+    "retention": Setting(values.parse_duration, "7d", "How long events and texts are kept."),
     "allow_insecure_bind": Setting(
-        _yes_no, "false", "Listen beyond this host without TLS (behind a VPN, say)."
+        values.yes_no, "false", "Listen beyond this host without TLS (behind a VPN, say)."
     ),
     "max_frame_bytes": Setting(
-        _whole(16_384, 67_108_864), "1048576", "Largest frame taken from a phone."
+        values.whole(16_384, 67_108_864), "1048576", "Largest frame taken from a phone."
     ),
 }
 
@@ -350,13 +252,21 @@ def load(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> Con
     )
 
 
+def client_config(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
+    """The settings as a client guesses them.
+
+    $RUNTIME_DIRECTORY and $STATE_DIRECTORY are the daemon's alone: inside Hermes' own
+    unit they are Hermes'.
+    """
+    daemon_only = {"RUNTIME_DIRECTORY", "STATE_DIRECTORY"}
+    return load(overrides, {k: v for k, v in environ.items() if k not in daemon_only})
+
+
 def admin_places(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> list[Path]:
     """The runtime directories in which a client looks for the daemon, in order.
 
-    $RUNTIME_DIRECTORY and $STATE_DIRECTORY are the daemon's alone: inside Hermes' own
-    unit they are Hermes'. A broken loomid.toml must not keep a client from asking.
+    A broken loomid.toml must not keep a client from asking.
     """
-    environ = {k: v for k, v in environ.items() if k not in _DAEMON_ONLY}
     if overrides.get("runtime_dir"):
         return [Path(str(overrides["runtime_dir"])).absolute()]
     places: list[Path] = []
@@ -366,25 +276,9 @@ def admin_places(overrides: Mapping[str, str | None], environ: Mapping[str, str]
         places.append(Path(environ["XDG_RUNTIME_DIR"]) / "loomid")
     places.append(Path("/run/loomid"))
     try:
-        config = load(overrides, environ)
+        config = client_config(overrides, environ)
     except ConfigError:
         pass
     else:
         places += config.runtime_dir, config.state_dir / "run"
     return list(dict.fromkeys(place.absolute() for place in places))
-
-
-_DAEMON_ONLY = {"RUNTIME_DIRECTORY", "STATE_DIRECTORY"}
-
-
-def address_text(host: str, port: int) -> str:
-    """`host:port`, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Only this machine can reach that host name or address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.rstrip(".").lower() == "localhost"

@@ -9,12 +9,14 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, NoReturn
 
-from loomid.config import Config, address_text
 from loomid.errors import BusyError, ConfigError
+from loomid.values import address_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from loomid.config import Config
 
 BACKLOG = 4096
 """A thousand phones come back at once; the kernel cuts this to net.core.somaxconn."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loomid import config
+from loomid import config, values
 from loomid.errors import ConfigError
 
 NOTHING = {"HOME": "/home/ada"}
@@ -179,13 +179,13 @@ def test_certificate_without_key(has):
 )
 def test_listen_refuses(text):
     with pytest.raises(ValueError, match=r"."):
-        config.parse_listen(text)
+        values.parse_listen(text)
 
 
 def test_listen_takes():
-    assert config.parse_listen("localhost:0") == ("localhost", 0)
-    assert config.parse_listen("[::]:8770") == ("::", 8770)
-    assert config.parse_listen(" 0.0.0.0:1 ") == ("0.0.0.0", 1)
+    assert values.parse_listen("localhost:0") == ("localhost", 0)
+    assert values.parse_listen("[::]:8770") == ("::", 8770)
+    assert values.parse_listen(" 0.0.0.0:1 ") == ("0.0.0.0", 1)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,13 @@ def test_listen_takes():
     [("7d", 604800), ("1.5 h", 5400), ("90", 90), (3600, 3600), ("2w", 1209600)],
 )
 def test_durations(text, seconds):
-    assert config.parse_duration(text) == seconds
+    assert values.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "d", "-1", "0", "7 days", True, None, "1e9", float("nan")])
 def test_durations_refused(text):
     with pytest.raises(ValueError, match=r"."):
-        config.parse_duration(text)
+        values.parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -219,21 +219,21 @@ def test_durations_refused(text):
 )
 def test_urls_refused(text):
     with pytest.raises(ValueError, match=r"."):
-        config.phone_url(text)
+        values.phone_url(text)
 
 
 def test_urls():
-    assert config.phone_url("ws://[::1]:8770") == "ws://[::1]:8770/ws"
-    assert config.phone_url("wss://h/loomi/ws") == "wss://h/loomi/ws"
+    assert values.phone_url("ws://[::1]:8770") == "ws://[::1]:8770/ws"
+    assert values.phone_url("wss://h/loomi/ws") == "wss://h/loomi/ws"
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "LocalHost", "localhost."]
 )
 def test_loopback(host):
-    assert config.is_loopback(host)
+    assert values.is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "localhost.example", "h"])
 def test_not_loopback(host):
-    assert not config.is_loopback(host)
+    assert not values.is_loopback(host)
