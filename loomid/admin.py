@@ -16,6 +16,7 @@ from aiohttp import web
 
 from loomid import values
 from loomid.lmp import pairing
+from loomid.status import device_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +98,7 @@ class Admin:
         return web.json_response({"paired": paired})
 
     async def _devices(self, _request: web.Request) -> web.Response:
-        return web.json_response({"devices": devices(self._hub)})
+        return web.json_response({"devices": [device_json(one) for one in self._hub.devices()]})
 
     async def _revoke(self, request: web.Request) -> web.Response:
         if not await self._hub.revoke(request.match_info["device_id"]):
@@ -115,11 +116,6 @@ class Admin:
 
     async def _get_status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
-
-
-def devices(hub: Hub) -> list[dict[str, Any]]:
-    """The paired devices as loomictl shows them."""
-    return []
 
 
 def draw(text: str) -> str:

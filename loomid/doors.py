@@ -7,6 +7,7 @@ import hashlib
 import re
 import socket
 import ssl
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from loomid.errors import BusyError, ConfigError
@@ -21,6 +22,37 @@ if TYPE_CHECKING:
 BACKLOG = 4096
 """A thousand phones come back at once; the kernel cuts this to net.core.somaxconn."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where phones come in: bound sockets, perhaps TLS, and what a pairing code says of it."""
+
+    sockets: list[socket.socket]
+    tls: ssl.SSLContext | None
+    fingerprint: str
+    url: str
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses really listened on."""
+        return bound(self.sockets)
+
+    def close(self) -> None:
+        """Stop listening."""
+        close(self.sockets)
+
+
+def open_door(config: Config, inherited: list[socket.socket]) -> Door:
+    """Load the certificate, then bind, unless the service manager has done that."""
+    try:
+        context, fingerprint = tls_context(config)
+        sockets = inherited or listen(config)
+    except BaseException:
+        close(inherited)
+        raise
+    url = config.public_url or default_url(config, sockets)
+    return Door(sockets, context, fingerprint, url)
 
 
 def listen(config: Config) -> list[socket.socket]:
