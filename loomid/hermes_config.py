@@ -1,0 +1,214 @@
+"""What a Hermes home's config.yaml must say for loomid, and how it is put there.
+
+Values that the user has set are kept, comments and layout untouched; the file is
+replaced in one step, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim.wire import HOME_CHAT, PLATFORM
+from loomid import yaml_edit
+from loomid.errors import LoomiError
+from loomid.yaml_edit import Append, Change, Remove, Set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KeyPath = tuple[str, ...]
+_BOM = "\ufeff"
+
+
+class InstallError(LoomiError):
+    """`loomictl hermes install` cannot go on; nothing was written to config.yaml."""
+
+
+def update(path: Path, endpoint: str, *, edits_are_deltas: bool) -> list[str]:
+    """Make config.yaml enable the plugin; returns one line for each thing changed.
+
+    `edits_are_deltas`: this Hermes has no stream hooks (0.19), so that its own
+    streaming must be on for the platform.
+    """
+    path = path.resolve()  # a symbolic link stays one; its target is replaced
+    before = _stat(path)
+    text = _read(path) if before else ""
+    crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
+    plain = text.replace("\r\n", "\n") if crlf else text
+    bom = _BOM if plain.startswith(_BOM) else ""
+    try:
+        steps = plan(yaml_edit.load(plain.removeprefix(_BOM)), endpoint, edits_are_deltas)
+        edited = bom + yaml_edit.edit(plain.removeprefix(_BOM), steps)
+    except yaml_edit.EditError as error:
+        raise InstallError(f"{path}: {error}; nothing was changed there") from None
+    if not steps:
+        return []
+    if _stat(path) != before:
+        raise InstallError(f"{path} was changed by another program meanwhile; run this again")
+    write_atomically(path, (edited.replace("\n", "\r\n") if crlf else edited).encode())
+    return [f"config.yaml: {line}" for step in steps for line in _say(step)]
+
+
+def plan(data: dict[str, Any], endpoint: str, edits_are_deltas: bool) -> list[Change]:
+    """The changes that config.yaml's data need, in the order of their making."""
+    plan = _Plan(data)
+    plan.unlisted(("plugins", "disabled"), PLATFORM)
+    plan.listed(("plugins", "enabled"), PLATFORM)
+    # Without it no reasoning reaches a phone (0.20 and newer; 0.19 ignores it).
+    plan.default(("plugins", "stream_reasoning_deltas"), True)
+    loomi = ("platforms", PLATFORM)
+    if plan.at((*loomi, "enabled")) is not True:
+        plan.set((*loomi, "enabled"), True)
+    home = {"platform": PLATFORM, "chat_id": HOME_CHAT, "name": "Home"}
+    plan.default((*loomi, "home_channel"), home)
+    here = plan.at((*loomi, "extra", "endpoint"))
+    if here is None or (str(here).startswith("ipc://") and here != endpoint):
+        plan.set((*loomi, "extra", "endpoint"), endpoint)
+    # Tools and progress come from hooks; as messages they would be noise on a phone.
+    display = ("display", "platforms", PLATFORM)
+    plan.default((*display, "tool_progress"), "off")
+    plan.default((*display, "long_running_notifications"), False)
+    plan.default((*display, "busy_ack_detail"), False)
+    if edits_are_deltas:
+        plan.default((*display, "streaming"), True)
+    return plan.steps
+
+
+class _Plan:
+    """Changes so far, and the data as they make it."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+        self.steps: list[Change] = []
+
+    def at(self, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML value
+        """The value at a path, None when there is none.
+
+        Raises EditError when something on the way is not a mapping.
+        """
+        here: Any = self._data
+        for depth, key in enumerate(path):
+            if here is None:
+                return None
+            if not isinstance(here, dict):
+                raise yaml_edit.EditError(f"{'.'.join(path[:depth])} is not a mapping")
+            here = here.get(key)
+        return here
+
+    def set(self, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - any YAML value
+        """Set a key; mappings that are missing or empty above it are made with it."""
+        depth = 1
+        self.at(path)
+        while depth < len(path) and self.at(path[:depth]):
+            depth += 1
+        for key in reversed(path[depth:]):
+            value = {key: value}
+        self._do(Set(path[:depth], value))
+
+    def default(self, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - any YAML value
+        """Set a key unless the user has."""
+        if self.at(path) is None:
+            self.set(path, value)
+
+    def listed(self, path: KeyPath, item: str) -> None:
+        """See that a list has an item."""
+        items = self.at(path)
+        if items is None:
+            self.set(path, [item])
+        elif item not in self._checked(path, items):
+            self._do(Append(path, item))
+
+    def unlisted(self, path: KeyPath, item: str) -> None:
+        """See that a list does not have an item."""
+        items = self.at(path)
+        if items is not None and item in self._checked(path, items):
+            self._do(Remove(path, item))
+
+    def _checked(self, path: KeyPath, items: object) -> list[object]:
+        if not isinstance(items, list):
+            raise yaml_edit.EditError(f"{'.'.join(path)} is not a list")
+        return items
+
+    def _do(self, step: Change) -> None:
+        self.steps.append(step)
+        self._data = yaml_edit.change(self._data, step)
+
+
+def _say(step: Change) -> list[str]:
+    path = ".".join(step.path)
+    match step:
+        case Append():
+            return [f"{path}: added {step.item}"]
+        case Remove():
+            return [f"{path}: removed {step.item}"]
+        case Set():
+            return [f"{path}: {yaml_edit.flow(value)}" for path, value in _leaves(path, step.value)]
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any YAML value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{path}.{key}", inner)
+    else:
+        yield path, value
+
+
+# ── files ───────────────────────────────────────────────────────────────────
+
+
+def _stat(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InstallError(f"{path}: {error.strerror}") from None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise InstallError(f"{path} is not UTF-8; nothing was changed there") from None
+    except OSError as error:
+        raise InstallError(f"{path}: {error.strerror}") from None
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace a file in one step, keeping the mode and owner it had.
+
+    A new file gets `mode` and the owner of its directory: root may install for the
+    account that Hermes runs as.
+    """
+    try:
+        like = path.stat()
+        mode = like.st_mode & 0o7777
+    except FileNotFoundError:
+        like = path.parent.stat()
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+    except OSError as error:
+        raise InstallError(f"{path.parent}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            own(file.fileno(), like)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise InstallError(f"{path}: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def own(target: int | Path, like: os.stat_result) -> None:
+    """Give a file the owner of another, where root made it."""
+    if os.geteuid() == 0:
+        os.chown(target, like.st_uid, like.st_gid)

@@ -1,0 +1,141 @@
+"""`loomictl hermes install`: puts the plugin into a Hermes home and enables it.
+
+Running it twice changes nothing the second time. Starts and stops no Hermes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_shim.wire import PLATFORM
+from loomid import hermes_config, hermes_python
+from loomid.hermes_config import InstallError, own, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loomid.hermes_python import Interpreter
+
+VENDOR = "_vendor"
+_SUFFIXES = frozenset({".py", ".yaml"})
+__all__ = ["InstallError", "hermes_home", "install", "plugin_files"]
+
+
+def hermes_home(environ: Mapping[str, str]) -> Path:
+    """The home that Hermes itself would use."""
+    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
+
+
+def install(home: Path, python: Path | None, endpoint: str) -> list[str]:
+    """Install the plugin into `home`; returns what was done, nothing if all was there.
+
+    `python` is the interpreter that runs Hermes (found when None), `endpoint` where
+    loomid listens. Raises InstallError with one line for people.
+    """
+    if not home.is_dir():
+        raise InstallError(
+            f"there is no Hermes home at {home}: run Hermes once, or name it with --home"
+        )
+    plugin = home / "plugins" / PLATFORM
+    _check_ours(plugin)
+    vendor = plugin / VENDOR
+    notes: list[str] = []
+    interpreter = _interpreter(home, python, vendor, notes)
+    done = _copy_plugin(home, plugin)
+    done += _provide_pyzmq(interpreter, plugin, notes)
+    done += hermes_config.update(
+        home / "config.yaml", endpoint, edits_are_deltas=_edits_are_deltas(interpreter)
+    )
+    if not done:
+        return []
+    return [*notes, *done, "Restart the Hermes gateway so that it loads the plugin."]
+
+
+def plugin_files() -> dict[str, bytes]:
+    """The files of the plugin, by name, as this installation of loomid has them."""
+    source = resources.files("hermes_shim")
+    return {
+        entry.name: entry.read_bytes()
+        for entry in source.iterdir()
+        if entry.is_file() and Path(entry.name).suffix in _SUFFIXES
+    }
+
+
+def _interpreter(home: Path, python: Path | None, vendor: Path, notes: list[str]) -> Interpreter:
+    found = hermes_python.probe(python, vendor) if python else None
+    found = found or hermes_python.find(home, vendor, os.environ)
+    if found is None:
+        found = hermes_python.probe(Path(sys.executable), vendor)
+        notes.append(
+            f"No Hermes was found; pyzmq is chosen for loomid's own Python, {found.path}. "
+            "Name the one that runs Hermes with --python."
+        )
+    if found.version < (3, 11):
+        raise InstallError(f"{found.path} is older than Python 3.11, which the plugin needs")
+    if found.hermes_version is not None:
+        notes.append(f"Hermes {found.hermes_version} runs with {found.path}.")
+    return found
+
+
+def _edits_are_deltas(interpreter: Interpreter) -> bool:
+    """Up to 0.19 Hermes has no stream hooks: its own streaming is the only live text."""
+    numbers = (interpreter.hermes_version or "").split(".")
+    return len(numbers) > 1 and numbers[0] == "0" and numbers[1].isdigit() and int(numbers[1]) < 20
+
+
+def _check_ours(plugin: Path) -> None:
+    """Refuse to write into what somebody else put there."""
+    if plugin.is_symlink():
+        raise InstallError(f"{plugin} is a symbolic link; remove it and run this again")
+    if plugin.is_dir() and any(plugin.iterdir()) and not (plugin / "wire.py").exists():
+        raise InstallError(f"{plugin} holds another plugin; move it away and run this again")
+
+
+def _copy_plugin(home: Path, plugin: Path) -> list[str]:
+    like = home.stat()
+    files = plugin_files()
+    try:
+        for directory in (plugin.parent, plugin):
+            if not directory.is_dir():
+                directory.mkdir()
+                own(directory, like)
+        changed = [name for name, data in files.items() if _differs(plugin / name, data)]
+        stale = [
+            entry for entry in plugin.iterdir() if entry.name not in {*files, VENDOR, "__pycache__"}
+        ]
+        if not changed and not stale:
+            return []
+        for entry in (*stale, plugin / "__pycache__"):
+            _delete(entry)
+    except OSError as error:
+        raise InstallError(f"{plugin}: {error.strerror}") from None
+    for name in changed:
+        write_atomically(plugin / name, files[name], mode=0o644)
+    what = [f"{len(changed)} files written"] if changed else []
+    what += [f"{len(stale)} stale files removed"] if stale else []
+    return [f"{plugin}: {', '.join(what)}"]
+
+
+def _differs(path: Path, data: bytes) -> bool:
+    return path.is_symlink() or not path.is_file() or path.read_bytes() != data
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _provide_pyzmq(interpreter: Interpreter, plugin: Path, notes: list[str]) -> list[str]:
+    if interpreter.zmq is not None:
+        if interpreter.own_zmq:
+            notes.append(f"That Python has pyzmq {interpreter.zmq}; none is put beside the plugin.")
+        return []
+    version = hermes_python.vendor_pyzmq(interpreter, plugin / VENDOR)
+    return [f"{plugin / VENDOR}: pyzmq {version} for {interpreter.path}"]

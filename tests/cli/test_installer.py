@@ -1,0 +1,226 @@
+"""`loomictl hermes install`: files, pyzmq and repetition, against real interpreters."""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from loomid import hermes_python, installer
+from loomid.installer import InstallError, install, plugin_files
+
+ENDPOINT = "ipc:///run/loomid/hermes.sock"
+ME = Path(sys.executable)
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "hermes home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """An interpreter with neither pip nor pyzmq, as uv makes them."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    return tmp_path / "bare" / "bin" / "python"
+
+
+def tree(root):
+    return {
+        str(path.relative_to(root)): (path.lstat().st_mtime_ns, path.read_bytes())
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_installs_once(home):
+    lines = install(home, ME, ENDPOINT)
+    plugin = home / "plugins" / "loomi"
+    assert {p.name: p.read_bytes() for p in plugin.iterdir() if p.is_file()} == plugin_files()
+    assert "wire.py" in plugin_files()
+    assert not list(plugin.rglob("__pycache__"))
+    assert any("files written" in line for line in lines)
+    assert any("pyzmq" in line for line in lines)
+    assert "Restart" in lines[-1]
+    before = tree(home)
+    assert install(home, ME, ENDPOINT) == []
+    assert tree(home) == before
+
+
+def test_repairs_and_removes_stale_files(home):
+    install(home, ME, ENDPOINT)
+    plugin = home / "plugins" / "loomi"
+    (plugin / "wire.py").write_text("damaged")
+    (plugin / "old.py").write_text("")
+    (plugin / "olddir").mkdir()
+    (plugin / "olddir" / "x.py").write_text("")
+    (plugin / "__pycache__").mkdir()
+    (plugin / "_vendor").mkdir()
+    (plugin / "_vendor" / "keep").write_text("")
+    lines = install(home, ME, ENDPOINT)
+    assert any("1 files written, 2 stale files removed" in line for line in lines)
+    assert {p.name for p in plugin.iterdir()} == {*plugin_files(), "_vendor"}
+    assert (plugin / "wire.py").read_bytes() == plugin_files()["wire.py"]
+    assert (plugin / "_vendor" / "keep").exists()
+
+
+def test_bytecode_of_a_running_hermes_is_no_change(home):
+    install(home, ME, ENDPOINT)
+    (home / "plugins" / "loomi" / "__pycache__").mkdir()
+    assert install(home, ME, ENDPOINT) == []
+
+
+def test_home_that_is_not_there(tmp_path):
+    with pytest.raises(InstallError, match="no Hermes home"):
+        install(tmp_path / "nowhere", ME, ENDPOINT)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("what", ["link", "other"])
+def test_leaves_what_is_not_ours(home, tmp_path, what):
+    plugin = home / "plugins" / "loomi"
+    plugin.parent.mkdir()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "plugin.yaml").write_text("name: loomi\n")
+    if what == "link":
+        plugin.symlink_to(theirs)
+    else:
+        theirs.rename(plugin)
+    with pytest.raises(InstallError, match="run this again"):
+        install(home, ME, ENDPOINT)
+    assert (plugin / "plugin.yaml").read_text() == "name: loomi\n"
+    assert not (home / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("what", ["missing", "not python", "directory"])
+def test_interpreter_that_is_none(home, tmp_path, what):
+    python = tmp_path / "python"
+    if what == "not python":
+        python.write_text("#!/bin/sh\necho no such thing >&2; exit 3\n")
+        python.chmod(0o755)
+    elif what == "directory":
+        python.mkdir()
+    with pytest.raises(InstallError, match="does not work as a Python interpreter"):
+        install(home, python, ENDPOINT)
+    assert not (home / "plugins").exists()
+
+
+def test_a_broken_config_is_not_touched(home):
+    config = home / "config.yaml"
+    config.write_text("a: [1\nb: secret-word\n")
+    with pytest.raises(InstallError, match="line 2") as caught:
+        install(home, ME, ENDPOINT)
+    assert "secret-word" not in str(caught.value)
+    assert config.read_text() == "a: [1\nb: secret-word\n"
+
+
+# ── pyzmq ───────────────────────────────────────────────────────────────────
+
+
+def offline():
+    command = [sys.executable, "-m", "pip", "index", "versions", "pyzmq"]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode != 0
+
+
+@pytest.fixture
+def registry():
+    if os.environ.get("LOOMI_REQUIRE_HERMES") != "1" and offline():
+        pytest.skip("no package index can be reached")
+
+
+@pytest.mark.timeout(180)
+def test_vendors_pyzmq_for_an_interpreter_without_pip(home, bare, registry):
+    lines = install(home, bare, ENDPOINT)
+    vendor = home / "plugins" / "loomi" / "_vendor"
+    assert any(str(vendor) in line and "pyzmq" in line for line in lines)
+    assert not list(vendor.rglob("__pycache__"))
+    code = f"import sys; sys.path.append({str(vendor)!r}); import zmq; print(zmq.__file__)"
+    shown = subprocess.check_output([bare, "-Bc", code], text=True)
+    assert shown.startswith(str(vendor))
+    before = tree(home)
+    assert install(home, bare, ENDPOINT) == []
+    assert tree(home) == before
+    # One that does not load any more (another Python, say) is replaced.
+    (vendor / "zmq" / "__init__.py").write_text("raise ImportError\n")
+    assert any("pyzmq" in line for line in install(home, bare, ENDPOINT))
+    assert subprocess.check_output([bare, "-Bc", code], text=True) == shown
+    assert not [p for p in vendor.parent.iterdir() if p.name.startswith(".")]
+
+
+def test_says_when_no_wheel_can_be_had(home, bare, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(InstallError, match=r"cannot install pyzmq.*: .*run this again"):
+        install(home, bare, ENDPOINT)
+    assert not list((home / "plugins" / "loomi").glob(".vendor*"))
+
+
+# ── finding Hermes ──────────────────────────────────────────────────────────
+
+
+def make_hermes(venv_dir):
+    """An environment that looks like one with Hermes in it; returns its script's path."""
+    venv.create(venv_dir, with_pip=False)
+    python = venv_dir / "bin" / "python"
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(subprocess.check_output([python, "-c", code], text=True).strip())
+    (site / "hermes_cli.py").write_text("")
+    (site / "hermes_agent_x-0.19.3.dist-info").mkdir()
+    (site / "hermes_agent_x-0.19.3.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: hermes-agent-x\nVersion: 0.19.3\n"
+    )
+    script = venv_dir / "bin" / "hermes"
+    script.write_text(f"#!{python}\nimport hermes_cli\n")
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize("way", ["direct", "link", "wrapper", "long path", "in the home"])
+def test_finds_the_interpreter_of_hermes(tmp_path, home, way):
+    place = {"in the home": home / "hermes-agent" / "venv", "long path": tmp_path / "a b"}
+    script = make_hermes(place.get(way, tmp_path / "hv"))
+    path = tmp_path / "bin"
+    path.mkdir()
+    if way == "link":
+        (path / "hermes").symlink_to(script)
+    elif way == "wrapper":
+        (path / "hermes").write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec "{script}" "$@"\n')
+        (path / "hermes").chmod(0o755)
+    elif way == "direct":
+        script.rename(path / "hermes")
+    elif way == "long path":
+        head = f"#!/bin/sh\n'''exec' \"{script.parent}/python\" \"$0\" \"$@\"\n' '''\n"
+        (path / "hermes").write_text(head)
+        (path / "hermes").chmod(0o755)
+    found = hermes_python.find(home, home / "none", {"PATH": str(path)})
+    assert found is not None
+    assert found.path == script.parent / "python"
+    assert found.hermes_version == "0.19.3"
+    assert found.zmq is None
+
+
+def test_without_hermes_it_says_which_python_it_took(home, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lines = install(home, None, ENDPOINT)
+    assert lines[0].startswith("No Hermes was found")
+    assert str(ME) in lines[0]
+    assert "--python" in lines[0]
+
+
+def test_the_home_that_hermes_would_use(monkeypatch):
+    assert installer.hermes_home({"HERMES_HOME": "/x"}) == Path("/x")
+    assert installer.hermes_home({}) == Path.home() / ".hermes"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_leaves_everything_to_the_account_of_the_home(home):
+    os.chown(home, 12345, 12346)
+    install(home, ME, ENDPOINT)
+    paths = [p for p in home.rglob("*") if p != home]
+    assert len(paths) > 3
+    assert {(p.lstat().st_uid, p.lstat().st_gid) for p in paths} == {(12345, 12346)}
