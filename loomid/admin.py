@@ -1,0 +1,178 @@
+"""The admin socket: what loomictl and the shim's `hermes loomi` ask, over a unix socket.
+
+Whoever reaches it owns the daemon; the directory (0700) and the socket (0600) keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from loomid import values
+from loomid.lmp import pairing
+from loomid.status import device_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loomid.hub import Hub
+
+log = logging.getLogger("loomid.admin")
+
+MIN_TTL_S = 5.0
+MAX_BODY = 16_384
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Admin:
+    """Serves the admin socket; `url`, `name` and `fp` go into pairing codes."""
+
+    def __init__(
+        self,
+        path: Path,
+        hub: Hub,
+        *,
+        url: str,
+        name: str,
+        fp: str,
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._path = path
+        self._hub = hub
+        self._url, self._name, self._fp = url, name, fp
+        self._status = status
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen. The runtime directory is locked, so a socket file there is a dead one."""
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[_answer_in_json])
+        app.router.add_post("/pair", self._pair)
+        app.router.add_get("/pair/{ref}/outcome", self._outcome)
+        app.router.add_get("/devices", self._devices)
+        app.router.add_delete("/devices/{device_id}", self._revoke)
+        app.router.add_patch("/devices/{device_id}", self._rename)
+        app.router.add_get("/status", self._get_status)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
+        )
+        await self._runner.setup()
+        self._path.unlink(missing_ok=True)
+        await web.UnixSite(self._runner, self._path).start()
+        self._path.chmod(0o600)
+
+    async def stop(self) -> None:
+        """Close it; calls that wait are cut."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _pair(self, request: web.Request) -> web.Response:
+        asked = await _body(request, {"name", "url", "ttl"})
+        name = _field(asked, "name", values.parse_name)
+        url = _field(asked, "url", values.phone_url)
+        ttl = _field(asked, "ttl", _ttl) or pairing.TOKEN_TTL_S
+        token, expires_at = await self._hub.mint(name, ttl)
+        code = pairing.qr(url or self._url, token, self._name, self._fp)
+        answer = {
+            "qr": code,
+            "drawn": draw(json.dumps(code, separators=(",", ":"), ensure_ascii=False)),
+            "token_ref": token.hash.hex(),
+            "expires_at": expires_at,
+            "expires_in": ttl,
+        }
+        return web.json_response(answer)
+
+    async def _outcome(self, request: web.Request) -> web.Response:
+        try:
+            ref = bytes.fromhex(request.match_info["ref"])
+        except ValueError:
+            raise _no(404, "there is no such pairing code") from None
+        device = await self._hub.outcome(ref)
+        paired = None if device is None else {"device_id": device.device_id, "name": device.name}
+        return web.json_response({"paired": paired})
+
+    async def _devices(self, _request: web.Request) -> web.Response:
+        return web.json_response({"devices": [device_json(one) for one in self._hub.devices()]})
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        if not await self._hub.revoke(request.match_info["device_id"]):
+            raise _no(404, "there is no such device")
+        return web.json_response({})
+
+    async def _rename(self, request: web.Request) -> web.Response:
+        asked = await _body(request, {"name"})
+        name = _field(asked, "name", values.parse_name)
+        if name is None:
+            raise _no(400, "name: it is missing")
+        if not await self._hub.rename(request.match_info["device_id"], name):
+            raise _no(404, "there is no such device")
+        return web.json_response({})
+
+    async def _get_status(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._status())
+
+
+def draw(text: str) -> str:
+    """The QR code as text, two rows a line, for light characters on a dark ground."""
+    import qrcode  # only here: a daemon that pairs nobody need not carry it
+
+    code = qrcode.QRCode(error_correction=qrcode.ERROR_CORRECT_L, border=4)
+    code.add_data(text)
+    out = io.StringIO()
+    code.print_ascii(out=out, invert=True)
+    return out.getvalue()
+
+
+def _no(status: int, message: str) -> web.HTTPException:
+    kinds: dict[int, type[web.HTTPException]] = {400: web.HTTPBadRequest, 404: web.HTTPNotFound}
+    return kinds[status](text=json.dumps({"error": message}), content_type="application/json")
+
+
+async def _body(request: web.Request, known: set[str]) -> dict[str, Any]:
+    raw = await request.read()
+    try:
+        asked = json.loads(raw or b"{}")
+    except (ValueError, RecursionError):
+        raise _no(400, "the body is not JSON") from None
+    if not isinstance(asked, dict) or not asked.keys() <= known:
+        raise _no(400, f"the body may have {', '.join(sorted(known))}, nothing else")
+    return asked
+
+
+def _field(asked: dict[str, Any], key: str, parse: Callable[[object], Any]) -> Any:  # noqa: ANN401
+    if asked.get(key) is None:
+        return None
+    try:
+        return parse(asked[key])
+    except ValueError as error:
+        raise _no(400, f"{key}: {error}") from None
+
+
+def _ttl(value: object) -> float:
+    ttl = values.parse_duration(value)
+    if not MIN_TTL_S <= ttl <= pairing.MAX_TOKEN_TTL_S:
+        raise ValueError("between 5 seconds and one day")
+    return ttl
+
+
+@web.middleware
+async def _answer_in_json(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Every refusal has the same shape; what escapes a handler is a bug, and is logged."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.content_type != "application/json":
+            error.text = json.dumps({"error": error.reason.lower()})
+            error.content_type = "application/json"
+        raise
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        log.exception("an admin call failed")
+        return web.json_response({"error": "loomid met an error; its log says more"}, status=500)

@@ -1,0 +1,307 @@
+"""loomictl: the owner's tool. It asks the daemon over the admin socket, never the database.
+
+What was asked for goes to stdout, everything else to stderr. Exit status: EXIT_CODES.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import click
+
+from loomid import adminclient, config, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXIT_CODES = {
+    0: "done",
+    1: "refused or failed: the pairing code ran out, there is no such device, …",
+    2: "the command line is wrong",
+    69: "no loomid is running, or it stopped while it was asked",
+    77: "the admin socket belongs to another account",
+}
+_WAIT_SLACK_S = 15.0
+
+
+class Failed(click.ClickException):
+    """One line on stderr and an exit status."""
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
+        """Print without click's prefix."""
+        click.echo(f"loomictl: {self.message}", err=True)
+
+
+class Away(Failed):
+    """No daemon answers."""
+
+    exit_code = 69
+
+
+class NotOurs(Failed):
+    """The daemon is another account's."""
+
+    exit_code = 77
+
+
+class Asked:
+    """What the global options say, and the calls that turn failures into an exit."""
+
+    def __init__(self, runtime_dir: str | None, state_dir: str | None) -> None:
+        self._overrides = {"runtime_dir": runtime_dir, "state_dir": state_dir}
+        self._client: adminclient.AdminClient | None = None
+
+    def call(self, method: str, target: str, **options: Any) -> Any:  # noqa: ANN401 - JSON
+        """Call the daemon, found on first use."""
+        try:
+            if self._client is None:
+                places = config.admin_places(self._overrides, os.environ)
+                self._client = adminclient.find(places)
+            return self._client.call(method, target, **options)
+        except adminclient.NotRunning as error:
+            raise Away(str(error)) from None
+        except adminclient.NotAllowed as error:
+            raise NotOurs(str(error)) from None
+        except adminclient.Refused as error:
+            raise Failed(str(error)) from None
+
+    def hermes_endpoint(self) -> str:
+        """Where a running loomid listens for Hermes, else where it would."""
+        try:
+            return str(self.call("GET", "/status")["hermes_endpoint"])
+        except Away:
+            return config.client_config(self._overrides, os.environ).hermes_endpoint
+
+    def device(self, wanted: str) -> dict[str, Any]:
+        """The one device that an id, a name or the beginning of an id means."""
+        devices = self.call("GET", "/devices")["devices"]
+        found = (
+            [d for d in devices if d["device_id"] == wanted]
+            or [d for d in devices if d["name"] == wanted]
+            or [d for d in devices if _begins(d["device_id"], wanted)]
+        )
+        if len(found) == 1:
+            return dict(found[0])
+        if not found:
+            raise Failed(f"there is no device {wanted!r}; loomictl devices lists them")
+        fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
+        raise Failed(f"{wanted!r} fits {len(found)} devices: {fits}")
+
+
+def _begins(device_id: str, wanted: str) -> bool:
+    bare = device_id.partition("_")[2]
+    return bool(wanted) and (device_id.startswith(wanted) or bare.startswith(wanted))
+
+
+def _value(parse: Callable[[object], Any]) -> Callable[..., Any]:
+    """A click callback around one of config's parsers."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: object) -> Any:  # noqa: ANN401
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return callback
+
+
+def _json(value: object) -> None:
+    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--runtime-dir", metavar="DIR", help="Where loomid's admin socket is.")
+@click.option("--state-dir", metavar="DIR", help="loomid's state directory, if not the usual.")
+@click.version_option(package_name="loomid", prog_name="loomictl")
+@click.pass_context
+def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> None:
+    """Pair phones with loomid and look after them.
+
+    \b
+    Exit status: 0 done; 1 refused or failed; 2 wrong command line;
+    69 loomid is not running; 77 the admin socket belongs to another account.
+    """
+    ctx.obj = Asked(runtime_dir, state_dir)
+
+
+@main.command()
+@click.option("--name", callback=_value(values.parse_name), help="What to call the phone.")
+@click.option(
+    "--url",
+    metavar="URL",
+    callback=_value(values.phone_url),
+    help="The URL for the phone, if not the configured one.",
+)
+@click.option(
+    "--ttl",
+    metavar="TIME",
+    callback=_value(values.parse_duration),
+    help="How long the code is valid, as 300 or 5m. [default: 5m]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One line with the code, one at the end.")
+@click.pass_obj
+def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_json: bool) -> None:
+    """Show a pairing code and wait until a phone has used it."""
+    body = {k: v for k, v in (("name", name), ("url", url), ("ttl", ttl)) if v is not None}
+    made = asked.call("POST", "/pair", body=body)
+    _warn_unreachable(made["qr"]["url"])
+    left = made["expires_in"]
+    if as_json:
+        _json(made["qr"])
+    else:
+        click.echo(_on_black(made["drawn"]))
+        click.echo(f"Scan it with Loomi on the phone ({made['qr']['url']}).", err=True)
+        click.echo(f"It works once, for {_span(left)}. Waiting …", err=True)
+    target = f"/pair/{quote(made['token_ref'], safe='')}/outcome"
+    paired = asked.call("GET", target, timeout=left + _WAIT_SLACK_S)["paired"]
+    if as_json:
+        _json({"paired": paired})
+    elif paired is not None:
+        click.echo(f"Paired {paired['name']} ({paired['device_id']}).")
+    if paired is None:
+        raise Failed("the pairing code ran out; nothing was paired")
+
+
+def _warn_unreachable(url: str) -> None:
+    if values.is_loopback(urlsplit(url).hostname or ""):
+        click.echo(
+            f"loomictl: warning: {url} is this machine's loopback: no phone can reach it;"
+            " set public_url or give --url",
+            err=True,
+        )
+
+
+def _on_black(drawn: str) -> str:
+    """On a terminal the colours are said aloud: a code in its theme's may not scan."""
+    if not sys.stdout.isatty():
+        return drawn
+    return "\n".join(f"\x1b[97;40m{line}\x1b[0m" for line in drawn.rstrip("\n").split("\n"))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@click.pass_obj
+def devices(asked: Asked, as_json: bool) -> None:
+    """List the paired phones."""
+    found = asked.call("GET", "/devices")
+    if as_json:
+        _json(found)
+        return
+    if not found["devices"]:
+        click.echo("No phone is paired yet; loomictl pair shows a code.", err=True)
+        return
+    _table(("DEVICE", "NAME", "STATE", "PHONE"), [_device_row(d) for d in found["devices"]])
+
+
+def _device_row(device: dict[str, Any]) -> tuple[str, ...]:
+    if device["connected"]:
+        state = "connected"
+    elif device["last_seen"] is None:
+        state = "never seen"
+    else:
+        state = f"seen {_span(time.time() - device['last_seen'])} ago"
+    phone = ", ".join(p for p in (device["model"], device["os"], device["app_version"]) if p)
+    return device["device_id"], device["name"], state, phone or "-"
+
+
+@main.command()
+@click.argument("device")
+@click.pass_obj
+def revoke(asked: Asked, device: str) -> None:
+    """Forget DEVICE (its id, the beginning of it, or its name) and cut its connection."""
+    found = asked.device(device)
+    asked.call("DELETE", f"/devices/{quote(found['device_id'], safe='')}")
+    click.echo(f"Revoked {found['name']} ({found['device_id']}).")
+
+
+@main.command()
+@click.argument("device")
+@click.argument("name", callback=_value(values.parse_name))
+@click.pass_obj
+def rename(asked: Asked, device: str, name: str) -> None:
+    """Give DEVICE another NAME."""
+    found = asked.device(device)
+    asked.call("PATCH", f"/devices/{quote(found['device_id'], safe='')}", body={"name": name})
+    click.echo(f"Renamed {found['name']} to {name}.")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@click.pass_obj
+def status(asked: Asked, as_json: bool) -> None:
+    """Say how loomid is doing."""
+    found = asked.call("GET", "/status")
+    if as_json:
+        _json(found)
+        return
+    listening = ", ".join(found["listen"])
+    click.echo(f"loomid {found['version']} (pid {found['pid']}), up {_span(found['uptime_s'])}")
+    click.echo(f"phones connect to {found['url']} (listening on {listening})")
+    for line in _gateway_lines(found):
+        click.echo(line)
+    connected = sum(d["connected"] for d in found["devices"])
+    click.echo(f"{len(found['devices'])} devices, {connected} connected")
+    click.echo(f"{found['pending_approvals']} approvals wait; log at {found['log']['position']}")
+    if found["log"]["failing"]:
+        click.echo("STORAGE FAILS: events are not being stored; see the log")
+
+
+def _gateway_lines(found: dict[str, Any]) -> list[str]:
+    lines = [
+        f"gateway {g['name']}: {'online' if g['online'] else 'offline'} for"
+        f" {_span(time.time() - g['since'])}, Hermes {g['hermes_version']},"
+        f" shim {g['shim_version']}"
+        for g in found["gateways"]
+    ]
+    lines += [f"gateway refused: {line}" for line in found["incompatible"]]
+    return lines or ["no Hermes gateway has connected; loomictl hermes install links one"]
+
+
+@main.group()
+def hermes() -> None:
+    """Link loomid to a Hermes installation."""
+
+
+@hermes.command()
+@click.option("--home", type=click.Path(path_type=Path), help="The Hermes home. [~/.hermes]")
+@click.option("--python", type=click.Path(path_type=Path), help="The Python that runs Hermes.")
+@click.pass_obj
+def install(asked: Asked, home: Path | None, python: Path | None) -> None:
+    """Put the loomi plugin into a Hermes home and say what was changed."""
+    from loomid import installer  # late: it needs a YAML library
+
+    try:
+        done = installer.install(
+            home or installer.hermes_home(os.environ), python, asked.hermes_endpoint()
+        )
+    except installer.InstallError as error:
+        raise Failed(str(error)) from None
+    for line in done or ["Everything is there already; nothing was changed."]:
+        click.echo(line)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, *rows]:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(line.rstrip())
+
+
+def _span(seconds: float) -> str:
+    """A length of time in its largest unit."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} seconds"
+
+
+if __name__ == "__main__":
+    main(prog_name="loomictl")

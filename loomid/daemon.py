@@ -1,0 +1,176 @@
+"""The composition root: the only place that knows all parts, and the life of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_shim.wire import SOCKET_NAME
+from loomid import __version__, doors, locks, notify
+from loomid.admin import Admin
+from loomid.commands import Commands
+from loomid.config import ADMIN_SOCKET
+from loomid.gateway import Gateways
+from loomid.hub import Hub, HubConfig
+from loomid.lmp.frames import Limits
+from loomid.log import Log
+from loomid.pump import Pump
+from loomid.status import Status
+from loomid.store import Store
+from loomid.vault import Vault
+from loomid.web import Web, check_bind
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from loomid.config import Config
+    from loomid.doors import Door
+    from loomid.notify import Notifier
+
+log = logging.getLogger("loomid.daemon")
+
+DATABASE = "loomid.db"
+GOING_AWAY = 1001
+STOP_S = 1.5
+"""How long phones are given to hear of the end; the whole stop takes under two seconds."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Stopped(Exception):
+    """Ends the task group that everything runs in."""
+
+
+async def run(config: Config, *, demo: bool = False) -> None:
+    """Serve until a signal asks to stop. Raises StartupError; anything else is a bug."""
+    stop = _stop_on_signals()
+    async with AsyncExitStack() as held:
+        held.enter_context(locks.prepare(config))
+        notifier = notify.Notifier(os.environ)
+        held.callback(notifier.close)
+        door = doors.open_door(config, notify.inherited_sockets(os.environ))
+        held.callback(door.close)
+        check_bind(door.sockets, tls=config.tls, allow_insecure=config.allow_insecure_bind)
+        store = await Store.open(config.state_dir / DATABASE, time.time)
+        held.push_async_callback(store.close)
+        events = await Log.open(
+            store,
+            window=config.replay_window,
+            clock=time.time,
+            boot_id=_kernel_boot(),
+            retention_s=config.retention_s,
+        )
+        held.push_async_callback(events.close)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await _serve(config, door, store, events, notifier, stop, tasks)
+                raise _Stopped
+        except* _Stopped:
+            log.info("stopped")
+
+
+async def _serve(
+    config: Config,
+    door: Door,
+    store: Store,
+    events: Log,
+    notifier: Notifier,
+    stop: asyncio.Event,
+    tasks: asyncio.TaskGroup,
+) -> None:
+    """Compose the parts, run them until `stop`, and take leave of the phones."""
+    vault = Vault(store)
+    key = await vault.secret()
+    gateways = Gateways(
+        config.runtime_dir / SOCKET_NAME,
+        version=__version__,
+        instance=secrets.token_hex(8),
+        clock=time.time,
+        acked=await store.acks(),
+    )
+    pump = Pump(gateways, events, store, key, time.time)
+    limits = Limits(max_frame_bytes=config.max_frame_bytes, max_text_chars=100_000)
+    commands = Commands(vault, gateways, pump.runs, key, time.time, limits, group=tasks)
+    status = Status(config, door, gateways, events)
+    hub = Hub(
+        vault,
+        events,
+        config=HubConfig(
+            server_name=config.name,
+            server_version=__version__,
+            max_frame_bytes=limits.max_frame_bytes,
+            max_text_chars=limits.max_text_chars,
+        ),
+        execute=commands.execute,
+        gateways=status.gateways,
+        home_task=commands.home_task,
+        clock=time.time,
+    )
+    web = Web(hub, config)
+    admin = Admin(
+        config.runtime_dir / ADMIN_SOCKET,
+        hub,
+        url=door.url,
+        name=config.name,
+        fp=door.fingerprint,
+        status=lambda: status.show(hub),
+    )
+    async with AsyncExitStack() as serving:
+        await hub.load()
+        await commands.recover()
+        for name, part in (("gateways", gateways), ("pump", pump), ("hub", hub), ("log", events)):
+            tasks.create_task(_endless(name, part.run()))
+        await gateways.ready.wait()
+        await admin.start()
+        serving.push_async_callback(admin.stop)
+        await web.start(door.sockets, door.tls)
+        serving.push_async_callback(web.stop)
+        serving.push_async_callback(hub.close, GOING_AWAY)
+        if notifier.watchdog_s is not None:
+            tasks.create_task(_feed_watchdog(notifier, notifier.watchdog_s))
+        log.info("listening on %s; phones connect to %s", ", ".join(door.addresses), door.url)
+        notifier.send("READY=1", f"STATUS=listening on {', '.join(door.addresses)}")
+        await stop.wait()
+        notifier.send("STOPPING=1")
+
+
+async def _endless(name: str, part: Coroutine[None, None, None]) -> None:
+    """A part that comes to an end has failed; systemd starts the whole anew."""
+    await part
+    raise RuntimeError(f"the {name} came to an end")
+
+
+async def _feed_watchdog(notifier: Notifier, every: float) -> None:
+    """Say that the loop turns. When a part fails, the task group ends this with all else."""
+    while True:
+        notifier.send("WATCHDOG=1")
+        await asyncio.sleep(every)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked(number: signal.Signals) -> None:
+        log.info("stopping on %s", number.name)
+        stop.set()
+        for one in SIGNALS:  # a second signal ends it at once
+            loop.remove_signal_handler(one)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, asked, number)
+    return stop
+
+
+def _kernel_boot() -> str:
+    """Another one after a power loss: then the newest events may be missing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

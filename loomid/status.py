@@ -1,0 +1,126 @@
+"""What the owner and the phones are told about the whole: read only, from all parts."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from loomid import __version__
+from loomid.lmp.frames import GatewayInfo
+
+if TYPE_CHECKING:
+    from loomid.config import Config
+    from loomid.doors import Door
+    from loomid.gateway import Gateways
+    from loomid.hub import DeviceStatus, Hub
+    from loomid.log import Log
+
+
+class Status:
+    """Answers from the state of the moment; `gateways` is what hello.ok says of them."""
+
+    def __init__(self, config: Config, door: Door, gateways: Gateways, events: Log) -> None:
+        self._config = config
+        self._door = door
+        self._gateways = gateways
+        self._events = events
+        self._begun = time.monotonic()
+
+    def gateways(self) -> list[GatewayInfo]:
+        """Every gateway there is or was; one not seen since our start is offline."""
+        seen = {
+            state.gateway_id: GatewayInfo(
+                gateway_id=state.gateway_id,
+                name=state.name,
+                online=state.online,
+                hermes_version=state.hermes_version,
+            )
+            for state in self._gateways.states()
+        }
+        for event in self._events.projection.gateways():
+            told: Any = event.payload
+            seen.setdefault(
+                told.gateway_id,
+                GatewayInfo(
+                    gateway_id=told.gateway_id,
+                    name=told.name,
+                    online=False,
+                    hermes_version=told.hermes_version,
+                ),
+            )
+        return list(seen.values())
+
+    def show(self, hub: Hub) -> dict[str, Any]:
+        """Everything that `loomictl status` shows."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_s": round(time.monotonic() - self._begun, 3),
+            "name": self._config.name,
+            "listen": self._door.addresses,
+            "url": self._door.url,
+            "tls": self._config.tls,
+            "state_dir": str(self._config.state_dir),
+            "runtime_dir": str(self._config.runtime_dir),
+            "hermes_endpoint": self._config.hermes_endpoint,
+            "gateways": self._known_gateways(),
+            "incompatible": self._gateways.incompatible(),
+            "devices": [device_json(one) for one in hub.devices()],
+            "pending_approvals": len(self._events.projection.pending()),
+            "live_runs": len(self._events.projection.live_runs()),
+            "log": {
+                "position": self._events.visible,
+                "window": self._events.window,
+                "failing": self._events.failing_since is not None,
+                "failing_since": self._events.failing_since,
+            },
+        }
+
+    def _known_gateways(self) -> list[dict[str, Any]]:
+        known = {
+            state.gateway_id: {
+                "gateway_id": state.gateway_id,
+                "name": state.name,
+                "online": state.online,
+                "since": state.since,
+                "hermes_version": state.hermes_version,
+                "shim_version": state.shim_version,
+                "pid": state.pid,
+                "features": list(state.features),
+            }
+            for state in self._gateways.states()
+        }
+        for event in self._events.projection.gateways():
+            told: Any = event.payload
+            known.setdefault(
+                told.gateway_id,
+                {
+                    "gateway_id": told.gateway_id,
+                    "name": told.name,
+                    "online": False,
+                    "since": told.since,
+                    "hermes_version": told.hermes_version,
+                    "shim_version": told.shim_version,
+                    "pid": None,
+                    "features": [],
+                },
+            )
+        return list(known.values())
+
+
+def device_json(status: DeviceStatus) -> dict[str, Any]:
+    """One device as the admin socket shows it."""
+    device = status.device
+    return {
+        "device_id": device.device_id,
+        "name": device.name,
+        "connected": status.connected,
+        "lag": status.lag,
+        "created_at": device.created_at,
+        "last_seen": device.last_seen,
+        "confirmed": device.confirmed,
+        "model": device.model,
+        "os": device.os,
+        "app_version": device.app_version,
+    }

@@ -1,0 +1,173 @@
+"""loomictl against a running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.loomictl import begin, loomictl
+from tests.support.plain_phone import PlainPhone
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with Daemon(tmp_path_factory.mktemp("d"), LOOMI_NAME="Küche") as running:
+        yield running
+        assert running.stop() == 0
+
+
+@pytest.fixture
+async def session():
+    async with aiohttp.ClientSession() as opened:
+        yield opened
+
+
+async def paired(session, daemon: Daemon, name: str) -> PlainPhone:
+    code = (await asyncio.to_thread(daemon.pair, name=name))["qr"]
+    return await PlainPhone.connect(session, code["url"], token=code["token"])
+
+
+async def ctl(daemon: Daemon, *arguments: str):
+    return await asyncio.to_thread(loomictl, daemon.runtime_dir, *arguments)
+
+
+async def test_pair_with_json_says_the_code_then_who_came(daemon, session):
+    waiting = begin(daemon.runtime_dir, "pair", "--json", "--name", "Ada's phone")
+    with waiting:
+        code = json.loads(await asyncio.to_thread(waiting.stdout.readline))
+        assert set(code) == {"v", "url", "token", "name", "fp"}
+        assert (code["v"], code["url"], code["name"], code["fp"]) == (1, daemon.url, "Küche", "")
+        phone = await PlainPhone.connect(
+            session, code["url"], token=code["token"], device_info={"model": "Pixel", "os": "16"}
+        )
+        out, err = await asyncio.to_thread(waiting.communicate, timeout=10)
+    device = phone.hello_ok["device_id"]
+    assert json.loads(out) == {"paired": {"device_id": device, "name": "Ada's phone"}}
+    assert waiting.returncode == 0
+    assert "no phone can reach it" in err
+    assert code["token"] not in daemon.log()
+    assert phone.hello_ok["credential"] not in daemon.log()
+    listed = json.loads((await ctl(daemon, "devices", "--json")).stdout)["devices"]
+    found = next(d for d in listed if d["device_id"] == device)
+    assert (found["name"], found["connected"], found["model"]) == ("Ada's phone", True, "Pixel")
+    await phone.socket.close()
+
+
+async def test_pair_for_people(daemon, session):
+    waiting = begin(daemon.runtime_dir, "pair", "--ttl", "30s", "--url", "wss://h.example")
+    with waiting:
+        line = await asyncio.to_thread(waiting.stdout.readline)
+        assert set(line.strip("\n")) <= set(" ▀▄█\xa0")
+        waiting.send_signal(signal.SIGINT)
+        out, err = await asyncio.to_thread(waiting.communicate, timeout=10)
+    assert waiting.returncode != 0
+    assert "wss://h.example/ws" in err
+    assert "warning" not in err
+    assert "Traceback" not in out + err
+
+
+async def test_pair_that_nobody_answers(daemon):
+    done = await ctl(daemon, "pair", "--json", "--ttl", "5")
+    assert done.returncode == 1
+    assert json.loads(done.stdout.splitlines()[1]) == {"paired": None}
+    assert "ran out" in done.stderr
+
+
+async def test_pair_when_loomid_stops_meanwhile(tmp_path):
+    with Daemon(tmp_path) as daemon:
+        with begin(daemon.runtime_dir, "pair", "--json") as waiting:
+            await asyncio.to_thread(waiting.stdout.readline)
+            assert await asyncio.to_thread(daemon.stop) == 0
+            _, err = await asyncio.to_thread(waiting.communicate, timeout=10)
+        assert waiting.returncode == 69
+        assert "Traceback" not in err
+
+
+async def test_devices_rename_revoke(daemon, session):
+    phone = await paired(session, daemon, "old name")
+    device = phone.hello_ok["device_id"]
+    table = await ctl(daemon, "devices")
+    assert any(device in line and "connected" in line for line in table.stdout.splitlines())
+    renamed = await ctl(daemon, "rename", device[:12], "new name")
+    assert (renamed.returncode, renamed.stderr) == (0, "")
+    revoked = await ctl(daemon, "revoke", "new name")
+    assert (revoked.returncode, device in revoked.stdout) == (0, True)
+    assert await phone.closed() == 4003
+    assert device not in (await ctl(daemon, "devices", "--json")).stdout
+
+
+async def test_a_device_that_is_not_there_or_not_clear(daemon, session):
+    one, two = await paired(session, daemon, "twin"), await paired(session, daemon, "twin")
+    unknown = await ctl(daemon, "revoke", "nobody")
+    assert (unknown.returncode, unknown.stdout, unknown.stderr.count("\n")) == (1, "", 1)
+    unclear = await ctl(daemon, "rename", "twin", "x")
+    assert unclear.returncode == 1
+    assert one.hello_ok["device_id"] in unclear.stderr
+    assert two.hello_ok["device_id"] in unclear.stderr
+    await one.socket.close()
+    await two.socket.close()
+
+
+async def test_status(daemon):
+    found = json.loads((await ctl(daemon, "status", "--json")).stdout)
+    assert found["pid"] == daemon.pid
+    assert found["listen"] == [f"127.0.0.1:{daemon.port}"]
+    assert found["gateways"] == []
+    assert found["log"]["failing"] is False
+    assert found["hermes_endpoint"] == daemon.hermes_endpoint
+    told = await ctl(daemon, "status")
+    assert told.returncode == 0
+    assert f"pid {daemon.pid}" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pair", "--ttl", "soon"],
+        ["pair", "--url", "https://h"],
+        ["pair", "--name", ""],
+        ["rename", "x", "\x07"],
+        ["revoke"],
+        ["unheard-of"],
+    ],
+)
+def test_a_wrong_command_line(arguments):
+    assert loomictl(None, *arguments).returncode == 2
+
+
+def test_a_lifetime_that_the_daemon_refuses(daemon):
+    done = loomictl(daemon.runtime_dir, "pair", "--ttl", "8d")
+    assert (done.returncode, done.stdout, "ttl" in done.stderr) == (1, "", True)
+
+
+@pytest.mark.parametrize("command", [["pair"], ["devices"], ["revoke", "x"], ["status"]])
+def test_no_daemon(tmp_path: Path, command):
+    done = loomictl(None, *command, home=tmp_path, XDG_RUNTIME_DIR=str(tmp_path / "x"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (69, "", 1)
+    for place in (tmp_path / "x" / "loomid", "/run/loomid", tmp_path / ".local/state/loomid/run"):
+        assert str(place) in done.stderr
+    assert "start" in done.stderr
+
+
+def test_a_daemon_that_was_killed(tmp_path):
+    with Daemon(tmp_path) as daemon:
+        daemon.kill()
+        assert (daemon.runtime_dir / "admin.sock").exists()
+        assert loomictl(daemon.runtime_dir, "status").returncode == 69
+
+
+def test_the_daemon_is_found_below_its_state_directory(tmp_path):
+    daemon = Daemon(tmp_path)
+    daemon.runtime_dir = tmp_path / "state" / "run"
+    with daemon:
+        done = loomictl(None, "--state-dir", str(daemon.state_dir), "status", home=tmp_path)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,128 @@
+"""The listening sockets, the certificate and the URL that phones get."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import socket
+import ssl
+from dataclasses import replace
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from loomid import config, doors
+from loomid.errors import BusyError, ConfigError
+
+
+@pytest.fixture
+def settings():
+    return config.load({"listen": "127.0.0.1:0"}, {"HOME": "/nowhere"})
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory):
+    """A certificate, its key, the key with a password, another key."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loomi.test")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    plain = serialization.NoEncryption()
+    locked = serialization.BestAvailableEncryption(b"secret")
+    (folder / "cert.pem").write_bytes(b"# a comment\n" + certificate.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, pkcs8, plain))
+    (folder / "locked.pem").write_bytes(key.private_bytes(pem, pkcs8, locked))
+    (folder / "other.pem").write_bytes(other.private_bytes(pem, pkcs8, plain))
+    (folder / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----")
+    return folder
+
+
+def test_every_address_of_a_name_on_one_port(settings):
+    sockets = doors.listen(replace(settings, listen_host="localhost"))
+    try:
+        assert len({one.getsockname()[1] for one in sockets}) == 1
+        assert all(line.startswith(("127.0.0.1:", "[::1]:")) for line in doors.bound(sockets))
+    finally:
+        doors.close(sockets)
+
+
+def test_port_in_use(settings):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(BusyError, match=rf"127.0.0.1:{port}: the port is in use"):
+            doors.listen(replace(settings, listen_port=port))
+
+
+def test_addresses_that_are_not_ours(settings):
+    with pytest.raises(BusyError, match="does not have that address"):
+        doors.listen(replace(settings, listen_host="192.0.2.1"))
+
+
+def test_the_fingerprint_is_that_of_the_served_certificate(settings, pems):
+    tls = replace(settings, tls_cert=pems / "cert.pem", tls_key=pems / "key.pem")
+    context, fingerprint = doors.tls_context(tls)
+    assert context is not None
+    one, two = socket.socketpair()
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = (ssl.MemoryBIO(), ssl.MemoryBIO()), (ssl.MemoryBIO(), ssl.MemoryBIO())
+    server_side = context.wrap_bio(incoming[0], outgoing[0], server_side=True)
+    client_side = client.wrap_bio(outgoing[0], incoming[0])
+    one.close()
+    two.close()
+    for _ in range(4):
+        for side in (client_side, server_side):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    served = client_side.getpeercert(binary_form=True)
+    assert served is not None
+    assert fingerprint == hashlib.sha256(served).hexdigest()
+
+
+def test_no_tls(settings):
+    assert doors.tls_context(settings) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key"),
+    [
+        ("none.pem", "key.pem"),
+        ("cert.pem", "none.pem"),
+        ("key.pem", "key.pem"),
+        ("cert.pem", "cert.pem"),
+        ("cert.pem", "other.pem"),
+        ("cert.pem", "locked.pem"),
+        ("broken.pem", "key.pem"),
+        (".", "key.pem"),
+    ],
+)
+def test_certificates_that_cannot_be_used(settings, pems, certificate, key):
+    with pytest.raises(ConfigError, match="tls_"):
+        doors.tls_context(replace(settings, tls_cert=pems / certificate, tls_key=pems / key))
+
+
+def test_the_url_for_phones(settings, pems):
+    for host, starts in (("127.0.0.1", "ws://127.0.0.1:"), ("0.0.0.0", "ws://")):
+        sockets = doors.listen(replace(settings, listen_host=host))
+        url = doors.default_url(settings, sockets)
+        port = sockets[0].getsockname()[1]
+        doors.close(sockets)
+        assert url.startswith(starts)
+        assert url.endswith(f":{port}/ws")
+        assert "0.0.0.0" not in url
