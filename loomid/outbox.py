@@ -70,16 +70,16 @@ class Outbox:
                 return b"".join(out)
             room -= self._render(out, entry.position, entry.parts)
         if len(entries) < READ_ENTRIES:
-            self._take_own(out, None, room)
+            self._take_own(out, self._log.visible, room)
         return b"".join(out)
 
-    def _take_own(self, out: list[bytes], before: int | None, room: int) -> int:
-        """Render own frames numbered below `before`; or, without it, below any event to come."""
+    def _take_own(self, out: list[bytes], limit: int, room: int) -> int:
+        """Render own frames numbered up to `limit`."""
         used = 0
         own = self._own
         while own and used < room:
             position, parts = own[0]
-            if position > before if before is not None else not self._log.settled(position):
+            if position > limit:
                 break
             own.popleft()
             self._own_bytes -= len(parts)

@@ -123,7 +123,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Authenticate:
-    """Verify this hello; then call `accepted()` or `refused(error)`."""
+    """Verify this hello; then call `accepted()` or `failed(error)`."""
 
     hello: ClientHello
 
@@ -261,9 +261,9 @@ class Session:
         self._move(Input.ACCEPT)
         self._next_ping = now + self._timing.ping_s
 
-    def refused(self, error: PhoneError) -> list[Action]:
-        """The hello was wrong, or something fatal happened."""
-        return self._fail(error, None, fatal=True)
+    def failed(self, error: PhoneError, request_id: str | None = None) -> list[Action]:
+        """The hello was wrong, a request could not be carried out, a frame is too large."""
+        return [] if self.state is State.CLOSED else self._fail(error, request_id)
 
     def finished(self) -> None:
         """A request has been answered."""
@@ -308,11 +308,9 @@ class Session:
             return []
         return [Rest(1.0 / FRAMES_PER_S)]
 
-    def _fail(
-        self, error: PhoneError, request_id: str | None, *, fatal: bool = False
-    ) -> list[Action]:
+    def _fail(self, error: PhoneError, request_id: str | None) -> list[Action]:
         """Tell the error first; then close if it is fatal (before hello.ok all are)."""
-        fatal = fatal or error.fatal or self.state is not State.LIVE
+        fatal = error.fatal or self.state is not State.LIVE
         self._move(Input.FATAL if fatal else Input.ERROR)
         tell = Send("error", error_payload(error, request_id, fatal=fatal))
         if not fatal:

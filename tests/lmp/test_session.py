@@ -107,7 +107,7 @@ def test_refusals_close_with_their_code():
     for error in (Unauthorized(), TokenUsed()):
         s = Session(0.0)
         s.receive(frame("hello", HELLO), 0.0)
-        assert_fatal(s.refused(error), error.code, 4001)
+        assert_fatal(s.failed(error), error.code, 4001)
 
 
 def test_after_hello_only_versions_are_fatal():
