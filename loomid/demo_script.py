@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -167,8 +168,7 @@ class Script:
         said = ""
         try:
             for channel, words in (("reasoning", thought), ("text", text)):
-                for word in words.split(" "):
-                    piece = word + " " if word else ""
+                for piece in re.findall(r"\S+\s*|\s+", words):
                     await asyncio.sleep(self.pace)
                     self.emit(wire.Delta(id_, call, piece, channel))
                     said += piece if channel == "text" else ""
