@@ -1,0 +1,206 @@
+"""The database file itself: its schema, its migrations, and how a connection is used.
+
+A connection lives on a thread of its own (aiosqlite); a whole transaction is one hop
+there. What the tables hold is the business of `store` and `vault`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import aiosqlite
+
+from loomid.errors import BusyError, StateError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+T = TypeVar("T")
+
+# One entry a schema version, each a list of statements; only ever append.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE start (
+            id INTEGER PRIMARY KEY, first INTEGER NOT NULL, reserved INTEGER NOT NULL,
+            kernel TEXT NOT NULL, inode INTEGER NOT NULL, broken INTEGER NOT NULL,
+            clean INTEGER NOT NULL DEFAULT 0)""",
+        """CREATE TABLE event (
+            position INTEGER PRIMARY KEY, ts REAL NOT NULL, type TEXT NOT NULL,
+            task_id TEXT, run_id TEXT, lasting INTEGER NOT NULL, payload BLOB NOT NULL)""",
+        "CREATE INDEX event_lasting ON event (lasting) WHERE lasting = 1",
+        "CREATE INDEX event_run ON event (run_id) WHERE run_id IS NOT NULL",
+        """CREATE TABLE live (
+            kind TEXT NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL,
+            PRIMARY KEY (kind, id)) WITHOUT ROWID""",
+        """CREATE TABLE fact (
+            id INTEGER PRIMARY KEY, gateway_id TEXT NOT NULL, boot TEXT NOT NULL,
+            n INTEGER NOT NULL, t REAL NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL,
+            body BLOB NOT NULL, tag TEXT NOT NULL)""",
+        "CREATE INDEX fact_tag ON fact (gateway_id, tag)",
+        """CREATE TABLE released (
+            id INTEGER PRIMARY KEY, gateway_id TEXT NOT NULL, tag TEXT NOT NULL,
+            UNIQUE (gateway_id, tag))""",
+        """CREATE TABLE ack (
+            gateway_id TEXT NOT NULL, boot TEXT NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL,
+            PRIMARY KEY (gateway_id, boot)) WITHOUT ROWID""",
+        """CREATE TABLE device (
+            device_id TEXT PRIMARY KEY, name TEXT NOT NULL, credential_hash BLOB NOT NULL,
+            base INTEGER NOT NULL, created_at REAL NOT NULL, confirmed INTEGER NOT NULL,
+            last_seen REAL, model TEXT NOT NULL, os TEXT NOT NULL, app_version TEXT NOT NULL)""",
+        """CREATE TABLE token (
+            token_hash BLOB PRIMARY KEY, expires_at REAL NOT NULL, name TEXT,
+            created_at REAL NOT NULL, used_at REAL, device_id TEXT)""",
+        """CREATE TABLE request (
+            id INTEGER PRIMARY KEY, device_id TEXT NOT NULL, request_id TEXT NOT NULL,
+            fingerprint BLOB NOT NULL, type TEXT NOT NULL, state TEXT NOT NULL, answer BLOB,
+            command_id TEXT, gateway_id TEXT, boot TEXT, at REAL NOT NULL,
+            UNIQUE (device_id, request_id))""",
+        """CREATE TABLE claim (
+            approval_id TEXT PRIMARY KEY, device_id TEXT NOT NULL, request_id TEXT NOT NULL,
+            choice TEXT NOT NULL, command_id TEXT NOT NULL, at REAL NOT NULL)""",
+        """CREATE TABLE task (
+            task_id TEXT PRIMARY KEY, gateway_id TEXT NOT NULL, session_key TEXT,
+            session_id TEXT NOT NULL, title TEXT NOT NULL, surface TEXT NOT NULL, model TEXT,
+            created_at REAL NOT NULL, updated_at REAL NOT NULL, message_count INTEGER NOT NULL,
+            preview TEXT NOT NULL)""",
+        "CREATE INDEX task_updated ON task (updated_at, task_id)",
+    ),
+)
+
+
+_WORK = "-- work"
+
+
+class _Connection(sqlite3.Connection):
+    """Lets a whole unit of work pass where aiosqlite hands its thread one statement."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:  # noqa: ANN401
+        if sql is _WORK:
+            parameters[0](self)
+            return self.cursor()
+        return super().execute(sql, parameters)
+
+
+class Line:
+    """One SQLite connection on a thread of its own; a transaction is one hop there."""
+
+    def __init__(self, connection: aiosqlite.Connection, writing: asyncio.Lock) -> None:
+        self._connection = connection
+        # Our own connections queue here; SQLite's busy handler would poll.
+        self._writing = writing
+
+    @classmethod
+    async def open(cls, path: Path, writing: asyncio.Lock, busy_s: float, sync: str) -> Line:
+        connection = await aiosqlite.connect(
+            path, timeout=busy_s, isolation_level=None, factory=_Connection, cached_statements=256
+        )
+        line = cls(connection, writing)
+        try:
+            await line.run(partial(_configure, sync))
+        except BaseException:
+            await line.close()
+            raise
+        return line
+
+    async def close(self) -> None:
+        """Close the connection; what its thread is doing is finished first."""
+        await self._connection.close()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function on the connection's thread, outside of any transaction."""
+        box: list[T] = []
+        await self._connection.execute(_WORK, (lambda connection: box.append(work(connection)),))
+        return box[0]
+
+    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Like run, while no other connection of ours writes."""
+        async with self._writing:
+            return await self.run(work)
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function as one transaction; an exception rolls it back."""
+        return await self.alone(partial(_transaction, work))
+
+
+def _configure(sync: str, connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise sqlite3.OperationalError("the file system does not support SQLite's WAL mode")
+    connection.execute(f"PRAGMA synchronous = {sync}")
+    if sync == "NORMAL":
+        # A checkpoint syncs files: Store.checkpoint does it beside the log's commits.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    # Texts are kept for the retention and not a day longer in free pages.
+    connection.execute("PRAGMA secure_delete = ON")
+
+
+def _transaction(work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def prepare(path: Path) -> int:
+    """Make the file where it is missing, for this account alone; its inode.
+
+    Before any connection is open: closing a file drops SQLite's locks on it. SQLite
+    gives -wal and -shm the mode of the file. Raises OSError.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+        return os.fstat(handle).st_ino
+    finally:
+        os.close(handle)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to date. Raises StateError when a newer loomid wrote it."""
+    for number in range(_version(connection), len(MIGRATIONS)):
+        _transaction(partial(_step, number), connection)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise StateError(
+            f"the database was written by a newer loomid (schema {version}, this one knows "
+            f"{len(MIGRATIONS)}); install that version again, or move the file away to start anew"
+        )
+    return version
+
+
+def _step(number: int, connection: sqlite3.Connection) -> None:
+    for statement in MIGRATIONS[number]:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {number + 1}")
+
+
+@contextlib.contextmanager
+def as_startup_error(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into one line that says what to do."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise BusyError(f"another process holds {path}") from None
+        raise StateError(f"cannot use {path}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise StateError(
+            f"{path} is damaged ({error}); put a backup in its place, or move it away together "
+            "with its -wal and -shm files to start anew (every phone must pair again)"
+        ) from None

@@ -1,0 +1,156 @@
+"""What is alive, by the events that phones can see: runs, approvals, gateways.
+
+Snapshots and what each connecting phone is told are read from here, so it follows
+visible events only. Its memory is bounded by what is alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loomid.lmp import frames
+from loomid.lmp.frames import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How an event changes what is alive; `kind` is run, approval or gateway."""
+
+    kind: str
+    id: str
+    alive: bool
+
+
+def mark(event: Event) -> Mark | None:
+    """What begins or ceases to be alive with this event."""
+    match event.payload:
+        case frames.RunStarted(run_id=run_id):
+            return Mark("run", run_id, alive=True)
+        case frames.RunCompleted(run_id=run_id) | frames.RunFailed(run_id=run_id):
+            return Mark("run", run_id, alive=False)
+        case frames.ApprovalRequired(approval_id=approval_id):
+            return Mark("approval", approval_id, alive=True)
+        case frames.ApprovalResolved(approval_id=approval_id):
+            return Mark("approval", approval_id, alive=False)
+        case frames.GatewayStatus(gateway_id=gateway_id):
+            return Mark("gateway", gateway_id, alive=True)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An event and its position in the log."""
+
+    position: int
+    event: Event
+
+
+@dataclass(slots=True)
+class _Text:
+    """All text so far of one (iteration, kind)."""
+
+    last: Event
+    parts: list[str]
+
+
+@dataclass(slots=True)
+class _Run:
+    started: Event
+    # In the order of first appearance: ("text", iteration, kind), ("tool", iteration, call_id).
+    shown: dict[tuple[str, int, str], _Text | Event] = field(default_factory=dict)
+
+    def events(self) -> Iterator[Event]:
+        yield self.started
+        for (_, iteration, kind), item in self.shown.items():
+            if isinstance(item, Event):
+                yield item
+                continue
+            payload = frames.RunDelta(
+                run_id=item.last.run_id or "",
+                text="".join(item.parts),
+                kind="reasoning" if kind == "reasoning" else "text",
+                iteration=iteration,
+            )
+            yield Event(payload, item.last.ts, item.last.task_id, item.last.run_id)
+
+
+class Projection:
+    """Folds visible events, in order, into what is alive after them."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._approvals: dict[str, Placed] = {}
+        self._gateways: dict[str, Event] = {}
+
+    def apply(self, event: Event, position: int) -> None:
+        """Take in the next visible event."""
+        change = mark(event)
+        if change is None:
+            self._show(event)
+        elif change.kind == "gateway":
+            self._gateways[change.id] = event
+        elif change.kind == "run":
+            self._runs.pop(change.id, None)
+            if change.alive:
+                self._runs[change.id] = _Run(event)
+        elif change.alive:
+            self._approvals[change.id] = Placed(position, event)
+        else:
+            self._approvals.pop(change.id, None)
+
+    def _show(self, event: Event) -> None:
+        run = self._runs.get(event.run_id or "")
+        if run is None:
+            return
+        match event.payload:
+            case frames.RunDelta(text=text, kind=kind, iteration=iteration):
+                item = run.shown.setdefault(("text", iteration, kind), _Text(event, []))
+                if isinstance(item, _Text):
+                    item.last = event
+                    item.parts.append(text)
+            case frames.RunText(text=text, iteration=iteration):
+                key = ("text", iteration, "text")
+                # Replaced where it stands, so that the causal order stays.
+                run.shown[key] = _Text(event, [text])
+                if not text:
+                    del run.shown[key]
+            case frames.RunToolStarted(iteration=iteration, call_id=call_id):
+                run.shown["tool", iteration, call_id] = event
+            case frames.RunToolFinished(iteration=iteration, call_id=call_id):
+                run.shown.pop(("tool", iteration, call_id), None)
+            case _:
+                pass
+
+    def gateways(self) -> list[Event]:
+        """The last `gateway.status` of each gateway."""
+        return list(self._gateways.values())
+
+    def snapshot(self) -> list[Event]:
+        """The gateways, then each live run with its text and open tools (LMP design §2)."""
+        return [*self.gateways(), *(e for run in self._runs.values() for e in run.events())]
+
+    def pending(self) -> list[Placed]:
+        """The approvals that still wait for a decision, oldest first."""
+        return list(self._approvals.values())
+
+    def live_runs(self) -> list[str]:
+        """Ids of the runs without an end, oldest first."""
+        return list(self._runs)
+
+    def run_of(self, task_id: str) -> str | None:
+        """The newest live run of a task."""
+        return next(
+            (name for name, run in reversed(self._runs.items()) if run.started.task_id == task_id),
+            None,
+        )
+
+    def status(self, task_id: str) -> frames.TaskStatus:
+        """Whether a task waits for a decision, runs, or neither."""
+        if any(placed.event.task_id == task_id for placed in self._approvals.values()):
+            return "waiting"
+        return "running" if self.run_of(task_id) else "idle"

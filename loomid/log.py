@@ -1,0 +1,396 @@
+"""The log: positions, commit then visible, the ring of encoded events, the projection.
+
+One sequence for all devices (design "The log"). A position is never used twice,
+whatever happens to the process, the machine or the file. It knows no devices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from loomid.errors import LoomiError
+from loomid.lmp import facts, frames
+from loomid.lmp.projection import Projection, mark
+from loomid.positions import Exhausted, Positions
+from loomid.store import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from loomid.lmp.facts import Arrival
+    from loomid.lmp.frames import Event
+    from loomid.lmp.runs import Outcome, TaskSeen
+    from loomid.store import EventRow, Store
+
+__all__ = ["Batch", "Entry", "Exhausted", "Gone", "Log"]
+
+log = logging.getLogger("loomid.log")
+
+MIN_WINDOW = 512
+RING = 4096
+RETENTION_S = 7 * 86_400.0
+COMMIT_S = 1.0
+BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+TEND_S = 1.0
+FORGET_S = 60.0
+SLICE = 500
+SLICE_PAUSE_S = 0.02
+COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
+CHECKPOINT_BYTES = 16 * 2**20
+WAL_BYTES = 64 * 2**20
+_BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
+
+
+class Gone(LoomiError):
+    """Events after that position have left the ring: the reader is too slow."""
+
+
+class Entry(NamedTuple):
+    """One visible event, encoded once for all devices: see frames.render."""
+
+    position: int
+    parts: bytes
+    type: str
+    urgent: bool
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one step of the pump stores at once.
+
+    `release` takes effect before `facts` are stored: a fact in `facts` stays though
+    its tag is in `release`. `add` sees to that.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    facts: list[tuple[Arrival, str]] = field(default_factory=list)
+    release: list[tuple[str, str]] = field(default_factory=list)
+    acks: dict[tuple[str, str], int] = field(default_factory=dict)
+    tasks: list[TaskSeen] = field(default_factory=list)
+
+    def add(self, arrival: Arrival, outcome: Outcome) -> None:
+        """Take in one folded arrival and what became of it."""
+        self.acknowledge(arrival)
+        self.events += outcome.events
+        self.tasks += outcome.tasks
+        if outcome.retain is not None:
+            self.facts.append((arrival, outcome.retain))
+        if outcome.release:
+            gone = {(arrival.gateway_id, tag) for tag in outcome.release}
+            self.release += gone
+            self.facts = [one for one in self.facts if (one[0].gateway_id, one[1]) not in gone]
+
+    def acknowledge(self, arrival: Arrival) -> None:
+        """Count an arrival as dealt with."""
+        if arrival.n:
+            key = (arrival.gateway_id, arrival.boot)
+            self.acks[key] = max(arrival.n, self.acks.get(key, 0))
+
+
+def _urgent(type_: str) -> bool:
+    return type_ in frames.RUN_ENDS or type_.startswith("approval.")
+
+
+def _event(row: EventRow) -> Event:
+    _, ts, type_, task_id, run_id, _, payload = row
+    return frames.Event(
+        msgspec.json.decode(payload, type=frames.EVENTS[type_]), ts, task_id, run_id
+    )
+
+
+def _entry(row: EventRow, *, replay: bool = False) -> Entry:
+    position, ts, type_, task_id, run_id, _, payload = row
+    parts = frames.frame_parts(type_, ts, task_id, run_id, payload, replay=replay)
+    return Entry(position, parts, type_, _urgent(type_))
+
+
+def _encode(events: list[Event]) -> Iterator[tuple[Event, bytes]]:
+    for event in events:
+        try:
+            yield event, frames.encode_payload(event.payload)
+        except (UnicodeError, ValueError, TypeError) as error:
+            # A bug; but one bad event must not stop all others for ever.
+            log.error("cannot encode a %s: %s; dropped", event.type, type(error).__name__)
+
+
+class Log:
+    """The open log. Made by `open`; `close` records a clean stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        positions: Positions,
+        *,
+        window: int,
+        retention_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.window = max(window, MIN_WINDOW)
+        self.projection = Projection()
+        self.failing_since: float | None = None
+        self._store = store
+        self._taken = positions
+        self._retention_s = retention_s
+        self._clock = clock
+        self._capacity = max(RING, self.window)
+        self._entries: list[Entry] = []
+        self._positions: list[int] = []
+        self._floor = 0  # every event up to here has left the ring
+        self._in_flight: int | None = None  # first position of the batch being committed
+        self._undo_after: int | None = None
+        self._next_fact = 1
+        self._written = 0  # bytes since the last checkpoint, about
+        self._committing = asyncio.Lock()
+        self._watchers: dict[object, Callable[[], None]] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        *,
+        window: int,
+        clock: Callable[[], float],
+        boot_id: str,
+        retention_s: float = RETENTION_S,
+    ) -> Log:
+        """Begin a new start and load the window; `boot_id` is the kernel's."""
+        positions = await Positions.open(store, boot_id)
+        self = cls(store, positions, window=window, retention_s=retention_s, clock=clock)
+        self._next_fact = await store.last_fact() + 1
+        rows = await store.newest(self.window + 1)
+        self._floor = await store.forgotten()
+        if len(rows) > self.window:
+            self._floor = max(self._floor, rows.pop(0)[0])
+        for row in rows:
+            self._push(_entry(row))
+        for row in await store.alive():
+            self.projection.apply(_event(row), row[0])
+        return self
+
+    async def close(self) -> None:
+        """Record a clean stop, once what was being stored is finished."""
+        await self._store.settle()
+        await self._taken.close()
+
+    # ── positions ───────────────────────────────────────────────────────────
+
+    @property
+    def visible(self) -> int:
+        """Up to here nothing is still to come: each event is in the ring or never will be.
+
+        A control frame at or below it may be sent once the events before it were.
+        """
+        return self._taken.last if self._in_flight is None else self._in_flight - 1
+
+    def take_position(self) -> int:
+        """The next position, for a control frame; it waits until `visible` reaches it.
+
+        Raises Exhausted after a long failure of the disk.
+        """
+        return self._taken.take()
+
+    def resumable(self, position: int) -> bool:
+        """Whether a device that saw everything up to here can go on without a gap."""
+        return position >= self._window_floor() and self._taken.known(position)
+
+    def _window_floor(self) -> int:
+        beyond = len(self._positions) - self.window
+        return self._positions[beyond - 1] if beyond > 0 else self._floor
+
+    # ── reading ─────────────────────────────────────────────────────────────
+
+    def read(self, after: int, limit: int) -> Sequence[Entry]:
+        """Visible events beyond a position, oldest first.
+
+        Raises Gone when one of them has left the ring. What `resumable` allows is in it.
+        """
+        if after < self._floor:
+            raise Gone
+        at = bisect_right(self._positions, after)
+        return self._entries[at : at + limit]
+
+    async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[Entry]:
+        """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay."""
+        rows = await self._store.lasting(after, upto, limit, since)
+        return [_entry(row, replay=True) for row in rows]
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back whenever `visible` moved by a commit; returns how to stop that."""
+        key = object()
+        self._watchers[key] = callback
+
+        def unwatch() -> None:
+            self._watchers.pop(key, None)
+
+        return unwatch
+
+    def _push(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._positions.append(entry.position)
+        excess = len(self._entries) - self._capacity
+        if excess >= self._capacity // 4:  # many at a time, so that it costs nothing an event
+            self._floor = self._positions[excess - 1]
+            del self._entries[:excess], self._positions[:excess]
+
+    def _notify(self) -> None:
+        for callback in list(self._watchers.values()):
+            callback()
+
+    # ── writing ─────────────────────────────────────────────────────────────
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch, then make its events visible; retries until it is stored.
+
+        Each attempt gives the events new positions where a control frame may have
+        overtaken them meanwhile.
+        """
+        async with self._committing:
+            encoded = list(_encode(batch.events))
+            base = self._rows(batch)
+            failures = 0
+            while not await self._attempt(encoded, base):
+                await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+                failures += 1
+
+    def _rows(self, batch: Batch) -> Rows:
+        now = self._clock()
+        first = self._next_fact
+        self._next_fact += len(batch.facts)
+        return Rows(
+            facts=[
+                (first + i, a.gateway_id, a.boot, a.n, a.t, a.at, a.kind, facts.dump(a.fact), tag)
+                for i, (a, tag) in enumerate(batch.facts)
+            ],
+            release=batch.release,
+            acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
+            tasks=[
+                (
+                    *(t.task_id, t.gateway_id, t.session_key, t.session_id),
+                    *(t.surface, t.model, t.at, t.prompt),
+                )
+                for t in batch.tasks
+            ],
+        )
+
+    async def _attempt(self, encoded: list[tuple[Event, bytes]], base: Rows) -> bool:
+        try:
+            if self._taken.left < len(encoded):
+                await self._taken.reserve()
+            rows = self._numbered(encoded, base)
+            await self._append(rows)
+        except _BUGS:
+            raise
+        except (sqlite3.Error, TimeoutError) as error:
+            self._failed(error)
+            return False
+        self._undo_after = None
+        self._written += COMMIT_BYTES + sum(len(row[-1]) for row in rows.events)
+        self._recovered()
+        self._show(rows.events, encoded)
+        return True
+
+    def _numbered(self, encoded: list[tuple[Event, bytes]], base: Rows) -> Rows:
+        live: dict[tuple[str, str], int] = {}
+        events: list[EventRow] = []
+        for position, (event, payload) in enumerate(encoded, self._taken.last + 1):
+            name = event.type
+            lasting = name in frames.LASTING
+            row = (position, event.ts, name, event.task_id, event.run_id, lasting, payload)
+            events.append(row)
+            if change := mark(event):
+                live[change.kind, change.id] = position if change.alive else 0
+        marks = [(kind, name, position) for (kind, name), position in live.items()]
+        return replace(base, events=events, live=marks, undo_after=self._undo_after)
+
+    async def _append(self, rows: Rows) -> None:
+        """One attempt. Raises when it failed; its positions are then free or burnt.
+
+        When this is cancelled `visible` stays below the batch: it may be on disk.
+        """
+        count = len(rows.events)
+        if count:
+            self._in_flight = self._taken.last + 1
+        last = self._taken.take(count)
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                await self._store.append(rows)
+        except TimeoutError as error:
+            rows.abandoned = True
+            # Too late to stop a COMMIT that is already running: the next attempt
+            # removes what it left.
+            self._give_up(error)
+            await self._store.settle()
+            raise
+        except sqlite3.Error as error:
+            if self._taken.last == last:
+                self._taken.give_back(count)  # nobody was numbered behind them
+            self._give_up(error)
+            raise
+        self._in_flight = None
+
+    def _give_up(self, error: Exception) -> None:
+        """The positions of the attempt will never be events: nobody need wait for them."""
+        self._undo_after = self._positions[-1] if self._positions else self._floor
+        self._in_flight = None
+        self._failed(error)
+        self._notify()
+
+    def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:
+        for row, (event, _) in zip(rows, encoded, strict=True):
+            self._push(_entry(row))
+            self.projection.apply(event, row[0])
+        if rows:
+            self._notify()
+
+    def _failed(self, error: Exception) -> None:
+        if self.failing_since is None:
+            self.failing_since = self._clock()
+            log.error("cannot store: %s; trying until it works", str(error) or "too slow")
+
+    def _recovered(self) -> None:
+        if self.failing_since is not None:
+            log.warning("stored again after %.1f s", self._clock() - self.failing_since)
+            self.failing_since = None
+
+    # ── housekeeping ────────────────────────────────────────────────────────
+
+    async def tend(self) -> None:
+        """Reserve positions, checkpoint and forget what is old; runs until cancelled."""
+        forgotten_at = 0.0
+        while True:
+            try:
+                await self._upkeep()
+                if self._clock() - forgotten_at >= FORGET_S:
+                    await self.forget()
+                    forgotten_at = self._clock()
+            except sqlite3.Error as error:
+                self._failed(error)
+            await asyncio.sleep(TEND_S)
+
+    async def _upkeep(self) -> None:
+        stuck = self.failing_since is not None and not self._committing.locked()
+        if stuck or self._taken.low:
+            await self._taken.reserve()
+            if stuck:
+                self._recovered()
+        if self._written > CHECKPOINT_BYTES:
+            self._written = 0
+            await self._store.checkpoint(alone=self._store.unsaved() > WAL_BYTES)
+
+    async def forget(self) -> None:
+        """Delete what is older than the retention, in small slices; never the window."""
+        before = self._clock() - self._retention_s
+        after: int | None = 0
+        while after is not None:
+            upto = self._window_floor()
+            after = await self._store.forget_events(before, upto, after, SLICE)
+            await asyncio.sleep(SLICE_PAUSE_S)
+            await self._upkeep()
+        await self._store.forget_rest(before)

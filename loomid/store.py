@@ -1,0 +1,329 @@
+"""The SQL of events, facts and starts; that of devices and requests is in `vault`.
+
+The log's commits survive a crash of the process, those of `safe` (starts, and the
+vault's) a power loss too. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from loomid.database import Line, as_startup_error, migrate, prepare
+from loomid.errors import StateError
+from loomid.lmp import facts
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from pathlib import Path
+
+RELEASED_KEPT = 512
+LOG_BUSY_S = 0.5
+SAFE_BUSY_S = 10.0
+
+
+class AbandonedError(Exception):
+    """The transaction was given up before it was committed; it is rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of loomid: the positions it may have handed out are first … reserved.
+
+    `broken`: what earlier starts showed may be missing from this database.
+    """
+
+    id: int
+    first: int
+    reserved: int
+    broken: bool
+
+
+EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
+"""position, ts, type, task_id, run_id, lasting, payload"""
+
+
+@dataclass(slots=True)
+class Rows:
+    """One batch as rows, stored by `append` in one transaction.
+
+    `undo_after`: an earlier attempt may have left events beyond this position.
+    `abandoned`: set by the loop to have the transaction rolled back.
+    """
+
+    events: list[EventRow] = field(default_factory=list)
+    live: list[tuple[str, str, int]] = field(default_factory=list)
+    """kind, id, position; position 0: no longer."""
+    facts: list[tuple[int, str, str, int, float, float, str, bytes, str]] = field(
+        default_factory=list
+    )
+    """id, gateway_id, boot, n, t, at, kind, body, tag"""
+    release: list[tuple[str, str]] = field(default_factory=list)
+    acks: list[tuple[str, str, int, float]] = field(default_factory=list)
+    tasks: list[tuple[Any, ...]] = field(default_factory=list)
+    """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
+    undo_after: int | None = None
+    abandoned: bool = False
+
+
+class Store:
+    """The open database. `safe` is the connection whose commits survive a power loss."""
+
+    def __init__(
+        self, path: Path, inode: int, line: Line, safe: Line, clock: Callable[[], float]
+    ) -> None:
+        self._path = path
+        self._inode = inode
+        self._line = line
+        self._clock = clock
+        self.safe = safe
+
+    @classmethod
+    async def open(cls, path: Path, clock: Callable[[], float]) -> Store:
+        """Open or make the database and bring its schema up to date.
+
+        Raises StateError when it cannot be used, BusyError when another process
+        holds it.
+        """
+        try:
+            inode = prepare(path)
+        except OSError as error:
+            raise StateError(
+                f"cannot write {path}: {error.strerror}; give this account write access to "
+                "the directory or choose another with LOOMI_STATE_DIR"
+            ) from None
+        writing = asyncio.Lock()
+        with as_startup_error(path):
+            safe = await Line.open(path, writing, SAFE_BUSY_S, "FULL")
+            try:
+                await safe.run(migrate)
+                line = await Line.open(path, writing, LOG_BUSY_S, "NORMAL")
+            except BaseException:
+                await safe.close()
+                raise
+        return cls(path, inode, line, safe, clock)
+
+    async def close(self) -> None:
+        """Close both connections."""
+        try:
+            await self._line.close()
+        finally:
+            await self.safe.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ── starts and positions ────────────────────────────────────────────────
+
+    async def begin(self, block: int, kernel: str, keep: int) -> list[Start]:
+        """Record a new start above every position of the past and the clock; all, it last."""
+
+        def work(connection: sqlite3.Connection) -> list[Start]:
+            last = connection.execute(
+                "SELECT kernel, inode, clean FROM start ORDER BY id DESC LIMIT 1"
+            ).fetchone()
+            # Power loss, or another file than the one the last start wrote.
+            broken = bool(last) and ((not last[2] and last[0] != kernel) or last[1] != self._inode)
+            connection.execute(
+                """INSERT INTO start (first, reserved, kernel, inode, broken)
+                SELECT first, first + ?, ?, ?, ? FROM (SELECT 1 + max(?,
+                    coalesce((SELECT max(reserved) FROM start), 0),
+                    coalesce((SELECT max(position) FROM event), 0)) AS first)""",
+                (block, kernel, self._inode, broken, int(self._clock() * 1000)),
+            )
+            connection.execute(
+                "DELETE FROM start WHERE id <= (SELECT max(id) FROM start) - ?", (keep,)
+            )
+            rows = connection.execute("SELECT id, first, reserved, broken FROM start ORDER BY id")
+            return [Start(row[0], row[1], row[2], bool(row[3])) for row in rows]
+
+        with as_startup_error(self._path):
+            return await self.safe.write(work)
+
+    async def reserve(self, start: int, upto: int) -> None:
+        """Promise on disk that this start hands out no position above `upto`."""
+        sql = "UPDATE start SET reserved = ? WHERE id = ?"
+        await self.safe.write(lambda connection: connection.execute(sql, (upto, start)))
+
+    async def end(self, start: int, last: int) -> None:
+        """Record a clean stop and give back the positions above `last`."""
+        sql = "UPDATE start SET reserved = ?, clean = 1 WHERE id = ?"
+        await self.safe.write(lambda connection: connection.execute(sql, (last, start)))
+
+    # ── events ──────────────────────────────────────────────────────────────
+
+    async def append(self, rows: Rows) -> None:
+        """Store one batch in one transaction.
+
+        Raises AbandonedError when `rows.abandoned` was set in time, sqlite3.Error when
+        it could not be stored; nothing of it is then.
+        """
+        await self._line.write(partial(_append, rows))
+
+    async def settle(self) -> None:
+        """Return when the log's connection has finished all that it was given."""
+        await self._line.run(lambda _: None)
+
+    async def newest(self, count: int) -> list[EventRow]:
+        """The newest events, oldest of them first."""
+        rows = await self._select(
+            """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
+            ORDER BY position DESC LIMIT ?""",
+            (count,),
+        )
+        return rows[::-1]
+
+    async def alive(self) -> list[EventRow]:
+        """Events of runs without an end, approvals without a decision, last gateway states."""
+        return await self._select(
+            """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
+            WHERE position IN (SELECT position FROM live UNION SELECT event.position FROM live
+            JOIN event ON run_id = id WHERE kind = 'run') ORDER BY position"""
+        )
+
+    async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[EventRow]:
+        """The newest events that snapshots look back for, oldest of them first."""
+        rows = await self._select(
+            """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
+            WHERE lasting = 1 AND position > ? AND position <= ? AND ts >= ?
+            ORDER BY position DESC LIMIT ?""",
+            (after, upto, since, limit),
+        )
+        return rows[::-1]
+
+    async def _select(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[EventRow]:
+        return await self.safe.run(lambda line: line.execute(sql, parameters).fetchall())
+
+    async def forget_events(self, before: float, upto: int, after: int, count: int) -> int | None:
+        """Delete events older than `before` among the next `count` in (after, upto].
+
+        What is still alive stays. The position to go on after, or None at the end.
+        """
+
+        def work(connection: sqlite3.Connection) -> int | None:
+            rows = connection.execute(
+                "SELECT position, ts FROM event WHERE position > ? AND position <= ?"
+                " ORDER BY position LIMIT ?",
+                (after, upto, count),
+            ).fetchall()
+            old = [row[0] for row in rows if row[1] < before]
+            if old:
+                connection.execute(
+                    """DELETE FROM event WHERE position BETWEEN ? AND ? AND ts < ?
+                    AND position NOT IN (SELECT position FROM live) AND (run_id IS NULL
+                    OR run_id NOT IN (SELECT id FROM live WHERE kind = 'run'))""",
+                    (old[0], old[-1], before),
+                )
+                connection.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('forgotten', ?)", (old[-1],)
+                )
+            return rows[-1][0] if len(old) == count else None
+
+        return await self._line.write(work)
+
+    async def forgotten(self) -> int:
+        """Every event up to here may have been forgotten."""
+        sql = "SELECT value FROM meta WHERE name = 'forgotten'"
+        row = await self.safe.run(lambda connection: connection.execute(sql).fetchone())
+        return int(row[0]) if row else 0
+
+    async def forget_rest(self, before: float) -> None:
+        """Delete facts, acknowledgements, claims and tasks older than `before`."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM fact WHERE at < ?", (before,))
+            connection.execute("DELETE FROM ack WHERE at < ?", (before,))
+            connection.execute("DELETE FROM claim WHERE at < ?", (before,))
+            connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
+
+        await self._line.write(work)
+
+    def unsaved(self) -> int:
+        """Bytes of the write-ahead log."""
+        with contextlib.suppress(OSError):
+            return self._path.with_name(self._path.name + "-wal").stat().st_size
+        return 0
+
+    async def checkpoint(self, *, alone: bool) -> None:
+        """Move the write-ahead log into the database; `alone` keeps writers out meanwhile."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+        if alone:
+            await self.safe.alone(work)
+        else:
+            await self.safe.run(work)
+
+    # ── facts ───────────────────────────────────────────────────────────────
+
+    async def facts(self) -> list[tuple[facts.Arrival, str]]:
+        """Every retained fact with its tag, in stored order."""
+        sql = "SELECT gateway_id, boot, n, t, at, kind, body, tag FROM fact ORDER BY id"
+        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
+        return [
+            (facts.Arrival(gateway_id, boot, n, t, at, facts.load(kind, body)), tag)
+            for gateway_id, boot, n, t, at, kind, body, tag in rows
+        ]
+
+    async def last_fact(self) -> int:
+        """The highest id of a stored fact; 0 for none."""
+        sql = "SELECT coalesce(max(id), 0) FROM fact"
+        row = await self.safe.run(lambda connection: connection.execute(sql).fetchone())
+        return int(row[0])
+
+    async def released(self) -> dict[str, list[str]]:
+        """The tags released last, oldest first, by gateway."""
+        sql = "SELECT gateway_id, tag FROM released ORDER BY id"
+        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
+        found: dict[str, list[str]] = {}
+        for gateway_id, tag in rows:
+            found.setdefault(gateway_id, []).append(tag)
+        return found
+
+    async def acks(self) -> dict[tuple[str, str], int]:
+        """The highest stored fact number by (gateway, boot)."""
+        sql = "SELECT gateway_id, boot, n FROM ack"
+        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
+        return {(gateway_id, boot): n for gateway_id, boot, n in rows}
+
+
+def _append(rows: Rows, connection: sqlite3.Connection) -> None:
+    many = connection.executemany
+    if rows.undo_after is not None:
+        connection.execute("DELETE FROM event WHERE position > ?", (rows.undo_after,))
+    many("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", rows.events)
+    gone = [(kind, name) for kind, name, position in rows.live if not position]
+    many("INSERT OR REPLACE INTO live VALUES (?, ?, ?)", [row for row in rows.live if row[2]])
+    many("DELETE FROM live WHERE kind = ? AND id = ?", gone)
+    if rows.release:
+        _release(rows.release, connection)
+    many("INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.facts)
+    many("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?)", rows.acks)
+    many(_TASK_SEEN, rows.tasks)
+    if rows.abandoned:
+        raise AbandonedError
+
+
+def _release(tags: list[tuple[str, str]], connection: sqlite3.Connection) -> None:
+    many = connection.executemany
+    many("DELETE FROM fact WHERE gateway_id = ? AND tag = ?", tags)
+    many("INSERT OR REPLACE INTO released (gateway_id, tag) VALUES (?, ?)", tags)
+    many(
+        """DELETE FROM released WHERE gateway_id = ?1 AND id <= (SELECT id FROM released
+        WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)""",
+        [(gateway_id, RELEASED_KEPT) for gateway_id in {tag[0] for tag in tags}],
+    )
+
+
+_TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))
+    ON CONFLICT (task_id) DO UPDATE SET session_id = ?4, surface = ?5,
+    session_key = coalesce(?3, session_key), model = coalesce(?6, model),
+    updated_at = max(updated_at, ?7), preview = coalesce(?8, preview)"""

@@ -1,0 +1,355 @@
+"""Devices, pairing tokens, requests, claims and tasks: one function, one transaction.
+
+What is written here is on disk, power loss included, when the call returns.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import astuple, dataclass, replace
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection
+
+    from loomid.store import Store
+
+T = TypeVar("T")
+
+REQUESTS_KEPT = 256
+_TASK = """task_id, gateway_id, session_key, session_id, title, surface, model, created_at,
+    updated_at, message_count, preview"""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A paired phone. Its seq is position - base."""
+
+    device_id: str
+    name: str
+    credential_hash: bytes
+    base: int
+    created_at: float
+    confirmed: bool = False
+    """It came back with its credential."""
+    last_seen: float | None = None
+    model: str = ""
+    os: str = ""
+    app_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a request is about to do; on disk before its command leaves."""
+
+    type: str
+    command_id: str | None
+    gateway_id: str | None
+    boot: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A remembered request (LMP design §4)."""
+
+    device_id: str
+    request_id: str
+    fingerprint: bytes
+    type: str
+    state: Literal["open", "done"]
+    answer: bytes | None
+    command_id: str | None
+    gateway_id: str | None
+    boot: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The first valid answer to an approval."""
+
+    approval_id: str
+    device_id: str
+    request_id: str
+    choice: str
+    command_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """The last that is known of a task."""
+
+    task_id: str
+    gateway_id: str
+    session_key: str | None
+    session_id: str
+    title: str
+    surface: str
+    model: str | None
+    created_at: float
+    updated_at: float
+    message_count: int
+    preview: str
+
+
+class Vault:
+    """The durable half of the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._line = store.safe
+
+    async def _rows(self, sql: str, *parameters: Any) -> list[Any]:  # noqa: ANN401 - SQL values
+        return await self._line.run(lambda line: line.execute(sql, parameters).fetchall())
+
+    async def _change(self, sql: str, *parameters: Any) -> bool:  # noqa: ANN401 - SQL values
+        return await self._line.write(lambda line: line.execute(sql, parameters).rowcount) > 0
+
+    async def secret(self) -> bytes:
+        """The server's 32-byte id key, made once."""
+
+        def work(line: sqlite3.Connection) -> bytes:
+            fresh = secrets.token_bytes(32)
+            line.execute("INSERT OR IGNORE INTO meta VALUES ('secret', ?)", (fresh,))
+            row = line.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
+            return bytes(row[0])
+
+        return await self._line.write(work)
+
+    # ── devices and tokens ──────────────────────────────────────────────────
+
+    async def devices(self) -> list[Device]:
+        """Every paired device, oldest first."""
+        rows = await self._rows(
+            """SELECT device_id, name, credential_hash, base, created_at, confirmed, last_seen,
+            model, os, app_version FROM device ORDER BY created_at, device_id"""
+        )
+        return [
+            replace(device, confirmed=bool(device.confirmed)) for device in starmap(Device, rows)
+        ]
+
+    async def add_token(
+        self, token_hash: bytes, expires_at: float, name: str | None, created_at: float
+    ) -> None:
+        """Remember a pairing token by its hash."""
+        await self._change(
+            "INSERT INTO token (token_hash, expires_at, name, created_at) VALUES (?, ?, ?, ?)",
+            *(token_hash, expires_at, name, created_at),
+        )
+
+    async def redeem(
+        self, token_hash: bytes, device: Device, now: float
+    ) -> Literal["ok", "unknown", "used", "expired"]:
+        """Use up a token and add the device in one step; a token has one winner (LMP §3)."""
+
+        def work(line: sqlite3.Connection) -> Literal["ok", "unknown", "used", "expired"]:
+            row = line.execute(
+                "SELECT used_at, expires_at FROM token WHERE token_hash = ?", (token_hash,)
+            ).fetchone()
+            if row is None:
+                return "unknown"
+            used = line.execute(
+                """UPDATE token SET used_at = ?, device_id = ?
+                WHERE token_hash = ? AND used_at IS NULL AND expires_at > ?""",
+                (now, device.device_id, token_hash, now),
+            )
+            if not used.rowcount:
+                return "expired" if row[0] is None else "used"
+            line.execute(
+                "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(device)
+            )
+            return "ok"
+
+        return await self._line.write(work)
+
+    async def prune_tokens(self, before: float) -> None:
+        """Delete the tokens that ran out before a time."""
+        await self._change("DELETE FROM token WHERE expires_at < ?", before)
+
+    async def remove_device(self, device_id: str) -> bool:
+        """Revoke a device and forget its requests; whether there was one."""
+
+        def work(line: sqlite3.Connection) -> bool:
+            line.execute("DELETE FROM request WHERE device_id = ?", (device_id,))
+            gone = line.execute("DELETE FROM device WHERE device_id = ?", (device_id,))
+            return gone.rowcount > 0
+
+        return await self._line.write(work)
+
+    async def rename_device(self, device_id: str, name: str) -> bool:
+        """Give a device another name; whether there is one."""
+        return await self._change("UPDATE device SET name = ? WHERE device_id = ?", name, device_id)
+
+    async def set_base(self, device_id: str, base: int) -> None:
+        """Move the position from which a device's seq is counted."""
+        await self._change("UPDATE device SET base = ? WHERE device_id = ?", base, device_id)
+
+    async def confirm_device(self, device_id: str) -> None:
+        """Note that a device came back with its credential."""
+        await self._change("UPDATE device SET confirmed = 1 WHERE device_id = ?", device_id)
+
+    async def seen(self, device_id: str, at: float, model: str, os: str, app_version: str) -> None:
+        """Note when a device was here and what it said of itself."""
+        await self._change(
+            """UPDATE device SET last_seen = ?, model = ?, os = ?, app_version = ?
+            WHERE device_id = ?""",
+            *(at, model, os, app_version, device_id),
+        )
+
+    # ── requests ────────────────────────────────────────────────────────────
+
+    async def begin(
+        self, device_id: str, request_id: str, fingerprint: bytes, intent: Intent
+    ) -> Request | None:
+        """Store a request as open; None, or the request that already has this id.
+
+        The last 256 of a device are remembered; an open one is never dropped.
+        """
+
+        def work(line: sqlite3.Connection) -> Request | None:
+            new = line.execute(
+                """INSERT INTO request (device_id, request_id, fingerprint, type, state,
+                command_id, gateway_id, boot, at) VALUES (?, ?, ?, ?, 'open', ?, ?, ?, ?)
+                ON CONFLICT DO NOTHING""",
+                (device_id, request_id, fingerprint, *_intent(intent)),
+            )
+            if not new.rowcount:
+                row = line.execute(
+                    """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
+                    gateway_id, boot, at FROM request WHERE device_id = ? AND request_id = ?""",
+                    (device_id, request_id),
+                ).fetchone()
+                return Request(*row)
+            line.execute(
+                """DELETE FROM request WHERE device_id = ?1 AND state = 'done' AND id <= (
+                SELECT id FROM request WHERE device_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)""",
+                (device_id, REQUESTS_KEPT),
+            )
+            return None
+
+        return await self._line.write(work)
+
+    async def finish(self, device_id: str, request_id: str, answer: bytes) -> None:
+        """Store the answer that every repetition of the request gets."""
+        await self._change(
+            """UPDATE request SET state = 'done', answer = ?
+            WHERE device_id = ? AND request_id = ?""",
+            *(answer, device_id, request_id),
+        )
+
+    async def forget(self, device_id: str, request_id: str) -> None:
+        """Drop a request that provably did not run, so that a retry can."""
+        await self._change(
+            "DELETE FROM request WHERE device_id = ? AND request_id = ?", device_id, request_id
+        )
+
+    async def open_requests(self) -> list[Request]:
+        """The requests without an answer, oldest first."""
+        rows = await self._rows(
+            """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
+            gateway_id, boot, at FROM request WHERE state = 'open' ORDER BY id"""
+        )
+        return [Request(*row) for row in rows]
+
+    # ── approval claims ─────────────────────────────────────────────────────
+
+    async def claim(
+        self,
+        approval_id: str,
+        device_id: str,
+        request_id: str,
+        choice: str,
+        command_id: str,
+        at: float,
+    ) -> Claim | None:
+        """Claim an approval for a device; None, or the claim that stands already."""
+        mine = (approval_id, device_id, request_id, choice, command_id, at)
+
+        def work(line: sqlite3.Connection) -> Claim | None:
+            new = line.execute(
+                "INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", mine
+            )
+            if new.rowcount:
+                return None
+            row = line.execute(
+                """SELECT approval_id, device_id, request_id, choice, command_id, at
+                FROM claim WHERE approval_id = ?""",
+                (approval_id,),
+            ).fetchone()
+            return Claim(*row)
+
+        return await self._line.write(work)
+
+    async def release_claim(self, approval_id: str, command_id: str) -> bool:
+        """Give up the claim of a command that provably did not run."""
+        return await self._change(
+            "DELETE FROM claim WHERE approval_id = ? AND command_id = ?", approval_id, command_id
+        )
+
+    async def claims(self) -> list[Claim]:
+        """Every standing claim, oldest first."""
+        rows = await self._rows(
+            """SELECT approval_id, device_id, request_id, choice, command_id, at
+            FROM claim ORDER BY at"""
+        )
+        return [Claim(*row) for row in rows]
+
+    # ── tasks ───────────────────────────────────────────────────────────────
+
+    async def tasks(
+        self,
+        limit: int,
+        before: tuple[float, str] | None = None,
+        *,
+        only: Collection[str] | None = None,
+        exclude: Collection[str] = (),
+    ) -> list[TaskRow]:
+        """Tasks by (updated_at, task_id), newest first, beyond the `before` of a last page.
+
+        `only` and `exclude` are task ids: the status of a task is not known here.
+        """
+        rows = await self._rows(
+            f"""SELECT {_TASK} FROM task WHERE (updated_at, task_id) < (?, ?)
+            AND (?3 IS NULL OR task_id IN (SELECT value FROM json_each(?3)))
+            AND task_id NOT IN (SELECT value FROM json_each(?4))
+            ORDER BY updated_at DESC, task_id DESC LIMIT ?5""",  # noqa: S608 - our own columns
+            *(before or (9e99, "")),
+            None if only is None else json.dumps(list(only)),
+            json.dumps(list(exclude)),
+            limit,
+        )
+        return [TaskRow(*row) for row in rows]
+
+    async def task(self, task_id: str) -> TaskRow | None:
+        """One task."""
+        rows = await self._rows(
+            f"SELECT {_TASK} FROM task WHERE task_id = ?",  # noqa: S608 - our own columns
+            task_id,
+        )
+        return TaskRow(*rows[0]) if rows else None
+
+    async def upsert_tasks(self, tasks: list[TaskRow]) -> None:
+        """Store what Hermes says of its sessions; a newer `updated_at` of ours stays."""
+
+        def work(line: sqlite3.Connection) -> None:
+            line.executemany(
+                """INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                ON CONFLICT (task_id) DO UPDATE SET gateway_id = excluded.gateway_id,
+                session_key = coalesce(excluded.session_key, session_key),
+                session_id = excluded.session_id, title = excluded.title,
+                surface = excluded.surface, model = coalesce(excluded.model, model),
+                created_at = excluded.created_at,
+                updated_at = max(excluded.updated_at, updated_at),
+                message_count = excluded.message_count, preview = excluded.preview""",
+                [astuple(task) for task in tasks],
+            )
+
+        await self._line.write(work)
+
+
+def _intent(intent: Intent) -> tuple[Any, ...]:
+    return (intent.type, intent.command_id, intent.gateway_id, intent.boot, intent.at)
