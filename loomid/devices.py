@@ -1,0 +1,223 @@
+"""The paired devices and the tokens that make new ones (LMP §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from loomid.errors import TokenExpired, TokenUsed, Unauthorized
+from loomid.lmp import pairing
+from loomid.vault import Device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from loomid.lmp.frames import DeviceInfo
+    from loomid.lmp.pairing import Secret
+    from loomid.vault import Vault
+
+log = logging.getLogger("loomid.devices")
+
+_REMEMBERED_FAILURES = 1024
+_PRUNE_S = 3600.0
+_SAVED_AT_ONCE = 50
+_INFO_CHARS = 100
+_NOBODY = bytes(32)
+"""Compared with for an unknown device id, so that it takes as long as a wrong credential."""
+
+
+@dataclass(slots=True)
+class _Minted:
+    name: str | None
+    expires: float
+    redeemed: asyncio.Future[Device] = field(default_factory=asyncio.Future)
+
+
+class Devices:
+    """Who may connect. Keeps the vault's list in memory; every change is stored first."""
+
+    def __init__(self, vault: Vault, clock: Callable[[], float], claim_within_s: float) -> None:
+        self._vault = vault
+        self._clock = clock
+        self._claim_within_s = claim_within_s
+        self._known: dict[str, Device] = {}
+        self._gone_at: dict[str, float] = {}
+        self._minted: dict[bytes, _Minted] = {}
+        self._failures: OrderedDict[str, int] = OrderedDict()
+        self._unsaved: set[str] = set()
+        self._pruned_at = 0.0
+
+    async def load(self) -> None:
+        """Read the devices; those not yet confirmed get their time from now on."""
+        self._known = {device.device_id: device for device in await self._vault.devices()}
+        now = self._clock()
+        self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
+
+    def all(self) -> list[Device]:
+        """The paired devices, oldest first."""
+        return list(self._known.values())
+
+    def get(self, device_id: str) -> Device | None:
+        """The device, unless it was revoked."""
+        return self._known.get(device_id)
+
+    # ── pairing ─────────────────────────────────────────────────────────────
+
+    async def mint(self, name: str | None, ttl: float) -> tuple[Secret, float]:
+        """A new pairing token and when it expires."""
+        token = pairing.mint(secrets.token_bytes(pairing.SECRET_BYTES))
+        now = self._clock()
+        expires = now + min(max(ttl, 1.0), pairing.MAX_TOKEN_TTL_S)
+        await self._vault.add_token(token.hash, expires, name, now)
+        self._minted[token.hash] = _Minted(name, expires)
+        log.info("made pairing token %s, good for %.0f s", token, expires - now)
+        return token, expires
+
+    async def outcome(self, token_hash: bytes) -> Device | None:
+        """Wait until a token of this process was redeemed, or ran out (None)."""
+        minted = self._minted.get(token_hash)
+        if minted is None:
+            return None
+        try:
+            async with asyncio.timeout(max(0.0, minted.expires - self._clock())):
+                return await asyncio.shield(minted.redeemed)
+        except TimeoutError:
+            return None
+
+    async def pair(self, token: str, info: DeviceInfo, base: int) -> tuple[Device, Secret]:
+        """Redeem a token: exactly one caller wins (LMP §3: single use)."""
+        now = self._clock()
+        token_hash = pairing.digest(token)
+        minted = self._minted.get(token_hash)
+        credential = pairing.mint(secrets.token_bytes(pairing.SECRET_BYTES))
+        device = Device(
+            device_id=pairing.device_id(secrets.token_bytes(8)),
+            name=(minted.name if minted else None) or info.model[:_INFO_CHARS] or "phone",
+            credential_hash=credential.hash,
+            base=base,
+            created_at=now,
+            last_seen=now,
+            model=info.model[:_INFO_CHARS],
+            os=info.os[:_INFO_CHARS],
+            app_version=info.app_version[:_INFO_CHARS],
+        )
+        match await self._vault.redeem(token_hash, device, now):
+            case "used":
+                raise TokenUsed
+            case "expired":
+                raise TokenExpired
+            case "unknown":
+                raise Unauthorized
+            case "ok":
+                pass
+        self._known[device.device_id] = device
+        self._gone_at[device.device_id] = now
+        if minted is not None and not minted.redeemed.done():
+            minted.redeemed.set_result(device)
+        log.info("paired %s", pairing.short(device.device_id))
+        return device, credential
+
+    # ── coming back ─────────────────────────────────────────────────────────
+
+    def verify(self, device_id: str, credential: str) -> Device | None:
+        """The device whose credential this is; constant time, also for unknown ids."""
+        device = self._known.get(device_id)
+        stored = _NOBODY if device is None else device.credential_hash
+        if pairing.matches(credential, stored) and device is not None:
+            self._failures.pop(device_id, None)
+            return device
+        return None
+
+    def penalty(self, device_id: str) -> float:
+        """Note a wrong credential; how long its refusal is held back. Others are not slowed."""
+        failures = self._failures.pop(device_id, 0) + 1
+        self._failures[device_id] = failures
+        if len(self._failures) > _REMEMBERED_FAILURES:
+            self._failures.popitem(last=False)
+        return pairing.penalty(failures - 1)
+
+    async def greeted(self, device: Device, info: DeviceInfo) -> Device:
+        """A device came back with its credential."""
+        if not device.confirmed:
+            await self._vault.confirm_device(device.device_id)
+        self._gone_at.pop(device.device_id, None)
+        return self._seen(
+            replace(
+                device,
+                confirmed=True,
+                model=info.model[:_INFO_CHARS] or device.model,
+                os=info.os[:_INFO_CHARS] or device.os,
+                app_version=info.app_version[:_INFO_CHARS] or device.app_version,
+            )
+        )
+
+    def left(self, device_id: str) -> None:
+        """A connection of the device has ended."""
+        device = self._known.get(device_id)
+        if device is not None:
+            if not device.confirmed:
+                self._gone_at[device_id] = self._clock()
+            self._seen(device)
+
+    def _seen(self, device: Device) -> Device:
+        """Stored by `tend`: a thousand phones that come back at once must not wait for it."""
+        self._unsaved.add(device.device_id)
+        return self._put(replace(device, last_seen=self._clock()))
+
+    async def save(self, most: int) -> None:
+        """Store when devices were seen and what they said of themselves."""
+        for device_id in list(self._unsaved)[:most]:
+            self._unsaved.discard(device_id)
+            device = self._known.get(device_id)
+            if device is not None and device.last_seen is not None:
+                await self._vault.seen(
+                    device_id, device.last_seen, device.model, device.os, device.app_version
+                )
+
+    async def move_base(self, device: Device, base: int) -> Device:
+        """Give the device's numbers another start, on disk before this returns."""
+        await self._vault.set_base(device.device_id, base)
+        return self._put(replace(device, base=base))
+
+    def _put(self, device: Device) -> Device:
+        """Remember a changed device, unless it was revoked meanwhile."""
+        if device.device_id in self._known:
+            self._known[device.device_id] = device
+        return device
+
+    # ── management ──────────────────────────────────────────────────────────
+
+    async def rename(self, device_id: str, name: str) -> bool:
+        """Give a device another name."""
+        if not await self._vault.rename_device(device_id, name):
+            return False
+        device = self._known.get(device_id)
+        if device is not None:
+            self._put(replace(device, name=name))
+        return True
+
+    async def remove(self, device_id: str) -> bool:
+        """Forget a device: its credential opens nothing from now on."""
+        known = self._known.pop(device_id, None)
+        self._gone_at.pop(device_id, None)
+        return await self._vault.remove_device(device_id) or known is not None
+
+    async def tend(self, connected: AbstractSet[str]) -> None:
+        """Remove devices that never came back and tokens long gone; store what was seen."""
+        now = self._clock()
+        for device_id, gone_at in list(self._gone_at.items()):
+            if device_id not in connected and now >= gone_at + self._claim_within_s:
+                await self.remove(device_id)
+                log.warning(
+                    "removed %s: it never came back with its credential", pairing.short(device_id)
+                )
+        await self.save(_SAVED_AT_ONCE)
+        if now >= self._pruned_at + _PRUNE_S:
+            self._pruned_at = now
+            self._minted = {k: m for k, m in self._minted.items() if now < m.expires + _PRUNE_S}
+            await self._vault.prune_tokens(now - pairing.MAX_TOKEN_TTL_S)

@@ -1,0 +1,288 @@
+"""The live connections: who is let in, what wakes them, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from loomid.devices import Devices
+from loomid.errors import RateLimited, Unauthorized
+from loomid.lmp import frames, pairing
+from loomid.lmp.session import Code, Timing
+from loomid.log import Gone
+from loomid.pace import Pace
+from loomid.phone import Admission, Phone
+from loomid.places import Place, Places
+from loomid.resume import SNAPSHOT, Start, resume
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from loomid.lmp.frames import ClientFrame, ClientHello, GatewayInfo, Payload
+    from loomid.lmp.pairing import Secret
+    from loomid.log import Log
+    from loomid.phone import Socket
+    from loomid.vault import Device, Vault
+
+    Execute = Callable[[Device, ClientFrame], Awaitable[tuple[str, Payload]]]
+
+log = logging.getLogger("loomid.hub")
+
+MAX_WITHOUT_HELLO = 32
+MAX_QUEUE = 2048
+HOUSEKEEPING_S = 15.0
+CLOSE_WITHIN_S = 3.0
+LAG_LIMIT = 100_000
+SAVED_AT_END = 200
+CAPABILITIES = [SNAPSHOT]
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """What the hub tells phones, and its bounds."""
+
+    server_name: str
+    server_version: str
+    max_frame_bytes: int = 1024 * 1024
+    max_text_chars: int = 100_000
+    max_first_bytes: int = 4096
+    stall_s: float = 30.0
+    claim_within_s: float = pairing.CLAIM_WITHIN_S
+    timing: Timing = field(default_factory=Timing)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatus:
+    """A device, whether it is connected, and how many events it is behind."""
+
+    device: Device
+    connected: bool
+    lag: int
+
+
+class Hub:
+    """Lets phones in and keeps them posted. `load` before the first connection, then `run`."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        events: Log,
+        *,
+        config: HubConfig,
+        execute: Execute,
+        gateways: Callable[[], list[GatewayInfo]],
+        home_task: Callable[[], str | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.config = config
+        self._execute = execute
+        self._log = events
+        self._gateways = gateways
+        self._home_task = home_task
+        self._clock = clock
+        self._devices = Devices(vault, clock, config.claim_within_s)
+        self._places = Places(MAX_WITHOUT_HELLO, MAX_QUEUE)
+        self._phones: set[Phone] = set()
+        self._live: dict[str, Phone] = {}
+        self._closing: int | None = None
+        self._empty = asyncio.Event()
+        self._pace = Pace(events, self._wake_all, lambda: len(self._live))
+
+    async def load(self) -> None:
+        """Read the paired devices."""
+        await self._devices.load()
+
+    async def run(self) -> None:
+        """Remove what was never claimed, until cancelled."""
+        while True:
+            await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
+            await self._devices.tend(self._live.keys())
+
+    # ── pairing and management ──────────────────────────────────────────────
+
+    async def mint(self, name: str | None, ttl: float) -> tuple[Secret, float]:
+        """A new pairing token and when it expires (LMP §3)."""
+        return await self._devices.mint(name, ttl)
+
+    async def outcome(self, token_hash: bytes) -> Device | None:
+        """Wait until the token was redeemed, or ran out (None)."""
+        return await self._devices.outcome(token_hash)
+
+    def devices(self) -> list[DeviceStatus]:
+        """The paired devices and how they are doing."""
+        return [
+            DeviceStatus(device, phone is not None, 0 if phone is None else self._lag(phone))
+            for device in self._devices.all()
+            for phone in [self._live.get(device.device_id)]
+        ]
+
+    async def revoke(self, device_id: str) -> bool:
+        """Forget a device; a live connection of it is closed at once."""
+        known = await self._devices.remove(device_id)
+        phone = self._live.get(device_id)
+        if phone is not None:
+            phone.end(Code.REVOKED, "revoked")
+        if known:
+            log.info("revoked %s", pairing.short(device_id))
+        return known
+
+    async def rename(self, device_id: str, name: str) -> bool:
+        """Give a device another name."""
+        return await self._devices.rename(device_id, name)
+
+    # ── connections ─────────────────────────────────────────────────────────
+
+    async def enter(self) -> Place | None:
+        """A place for one more connection without hello; None: too many wait already."""
+        if self._places.crowded or self._closing is not None:
+            return None
+        return await self._places.enter()
+
+    async def serve(self, socket: Socket, place: Place) -> None:
+        """Serve one connection until it ends; its end is logged once."""
+        phone = Phone(
+            socket,
+            self,
+            self._clock,
+            self.config.timing,
+            max_first_bytes=self.config.max_first_bytes,
+            stall_s=self.config.stall_s,
+        )
+        place.yield_ = partial(phone.refuse, RateLimited("Too many connections without hello."))
+        self._phones.add(phone)
+        if self._closing is not None:
+            phone.end(self._closing, "server going down")
+        try:
+            await phone.run()
+        except Exception as error:  # noqa: BLE001 - the one place: a bug harms one phone only
+            # The exception's own text may hold what a phone wrote: it is not logged.
+            traces = "\n".join(_traces(error))
+            log.error("serving %s failed: %s", _name(phone), traces)
+            phone.end(Code.INTERNAL, "internal")
+            await socket.close(Code.INTERNAL, "internal")
+        finally:
+            place.leave()
+            self._left(phone)
+
+    async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
+        """Verify a hello, and say where the device goes on (LMP §3, design §2)."""
+        credential: Secret | None = None
+        if hello.token is not None:
+            base = self._log.visible
+            device, credential = await self._devices.pair(hello.token, hello.device_info, base)
+        else:
+            device = await self._known(phone, hello)
+        start = await resume(
+            self._log,
+            self._devices,
+            device,
+            hello,
+            new=credential is not None,
+            now=self._clock(),
+        )
+        device_id = start.device.device_id
+        if self._devices.get(device_id) is None:
+            raise Unauthorized  # revoked meanwhile
+        older = self._live.get(device_id)
+        if older is not None:
+            older.end(Code.REPLACED, "replaced by a newer connection")
+        self._live[device_id] = phone
+        return Admission(start.device, self._hello_ok(start, credential), start.outbox)
+
+    async def _known(self, phone: Phone, hello: ClientHello) -> Device:
+        device_id = hello.device_id or ""
+        device = self._devices.verify(device_id, hello.credential or "")
+        if device is None:
+            await phone.hold(self._devices.penalty(device_id))
+            raise Unauthorized
+        return await self._devices.greeted(device, hello.device_info)
+
+    def _hello_ok(self, start: Start, credential: Secret | None) -> bytes:
+        config, now = self.config, self._clock()
+        payload = frames.HelloOk(
+            device_id=start.device.device_id,
+            server_name=config.server_name,
+            server_version=config.server_version,
+            protocol_version=frames.PROTOCOL_VERSION,
+            server_time=now,
+            truncated=start.truncated,
+            home_channel=self._home_task(),
+            credential=UNSET if credential is None else credential.reveal(),
+            last_seq=start.seq,
+            capabilities=CAPABILITIES,
+            gateways=self._gateways(),
+            heartbeat=frames.Heartbeat(
+                interval_s=config.timing.ping_s, timeout_s=config.timing.pong_s
+            ),
+            limits=frames.Limits(
+                max_frame_bytes=config.max_frame_bytes, max_text_chars=config.max_text_chars
+            ),
+        )
+        body = frames.encode_payload(payload)
+        return frames.render(start.seq, frames.frame_parts("hello.ok", now, None, None, body))
+
+    async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
+        """Carry out a request of a phone."""
+        return await self._execute(device, frame)
+
+    async def close(self, code: int = Code.GOING_AWAY) -> None:
+        """End all connections and wait, for a few seconds, until they are closed."""
+        self._closing = code
+        self._pace.stop()
+        for phone in list(self._phones):
+            phone.end(code, "server going down")
+        if not self._phones:
+            self._empty.set()
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                await self._empty.wait()
+        except TimeoutError:
+            log.warning("%d connections did not close in time", len(self._phones))
+        await self._devices.save(SAVED_AT_END)
+
+    def _left(self, phone: Phone) -> None:
+        self._phones.discard(phone)
+        code, cause = phone.ended or (Code.INTERNAL, "cancelled")
+        log.info(
+            "closed %s: code %d, %s, age %.1f s, lag %d events",
+            *(_name(phone), code, cause, asyncio.get_running_loop().time() - phone.started),
+            self._lag(phone),
+        )
+        if phone.device is not None:
+            device_id = phone.device.device_id
+            if self._live.get(device_id) is phone:
+                del self._live[device_id]
+            self._devices.left(device_id)
+        if self._closing is not None and not self._phones:
+            self._empty.set()
+
+    def _wake_all(self) -> None:
+        for phone in self._live.values():
+            phone.wake()
+
+    def _lag(self, phone: Phone) -> int:
+        if phone.outbox is None:
+            return 0
+        try:
+            return len(self._log.read(phone.outbox.cursor, LAG_LIMIT))
+        except Gone:
+            return self._log.window
+
+
+def _name(phone: Phone) -> str:
+    return "a stranger" if phone.device is None else pairing.short(phone.device.device_id)
+
+
+def _traces(error: BaseException) -> Iterator[str]:
+    """Type and place of an exception and of those in a group, without their texts."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _traces(one)
+        return
+    yield f"{type(error).__name__}\n{''.join(traceback.format_tb(error.__traceback__))}"

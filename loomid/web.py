@@ -1,0 +1,278 @@
+"""The public port: /ws for phones, /health, /internal/pair/new for scripts on this host."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import ClientConnectionResetError, WebSocketError, WSMsgType, web
+
+from loomid.errors import ConfigError
+from loomid.lmp import pairing
+from loomid.lmp.session import Code
+from loomid.phone import SocketClosed
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterable
+
+    from aiohttp.abc import AbstractStreamWriter
+
+    from loomid.hub import Hub
+    from loomid.lmp.pairing import Secret
+
+log = logging.getLogger("loomid.web")
+
+BACKLOG = 1024
+ACCEPT_SLICE = 32
+SEND_BUFFER = 64 * 1024
+HIGH_WATER = 64 * 1024
+CLOSE_WITHIN_S = 2.0
+_PROXY_HEADERS = ("Forwarded", "X-Real-IP", "Via")
+_CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
+_HEALTH = b'{"ok":true,"v":1}'
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """What the port needs to know besides its sockets."""
+
+    admin_token: Secret
+    public_url: str
+    server_name: str
+    fingerprint: str = ""
+    max_frame_bytes: int = 1024 * 1024
+
+
+class _PairRequest(msgspec.Struct, frozen=True):
+    name: str | None = None
+    ttl: float = pairing.TOKEN_TTL_S
+
+
+def check_bind(sockets: Iterable[socket.socket], *, tls: bool, allow: bool) -> None:
+    """Refuse to listen beyond this host without TLS (LMP §3); looks at what is really bound."""
+    if tls or allow:
+        return
+    for one in sockets:
+        if one.family in (socket.AF_INET, socket.AF_INET6):
+            host = str(one.getsockname()[0])
+            if not _loopback(host):
+                raise ConfigError(
+                    f"listening on {host} without TLS: set LOOMI_TLS_CERT and LOOMI_TLS_KEY, "
+                    "or LOOMI_ALLOW_INSECURE_BIND=true"
+                )
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Bind every address of a host name. Raises OSError."""
+    found = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
+    )
+    sockets = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        one = socket.socket(family, kind, protocol)
+        sockets.append(one)
+        try:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+        except OSError:
+            for each in sockets:
+                each.close()
+            raise
+    return sockets
+
+
+def _loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+class Web:
+    """The HTTP server on the listening sockets."""
+
+    def __init__(self, hub: Hub, config: WebConfig) -> None:
+        self._hub = hub
+        self._config = config
+        self._runner: web.AppRunner | None = None
+
+    async def start(
+        self, sockets: Iterable[socket.socket], ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        """Serve on sockets that are bound, and perhaps listen, already."""
+        app = web.Application(client_max_size=4096)
+        app.router.add_get("/ws", self._ws)
+        app.router.add_get("/health", self._health)
+        app.router.add_post("/internal/pair/new", self._pair)
+        app.on_response_prepare.append(_anonymous)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S
+        )
+        await self._runner.setup()
+        for one in sockets:
+            # asyncio takes the backlog also as the number of connections it accepts in one
+            # step: small steps for the loop, a long queue in the kernel.
+            site = web.SockSite(self._runner, one, ssl_context=ssl_context, backlog=ACCEPT_SLICE)
+            await site.start()
+            one.listen(BACKLOG)
+
+    async def stop(self) -> None:
+        """Take no more connections, end those there are with 1001, then the rest."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            for site in list(runner.sites):
+                await site.stop()
+            await self._hub.close(Code.GOING_AWAY)
+            await runner.cleanup()
+
+    # ── phones ──────────────────────────────────────────────────────────────
+
+    async def _ws(self, request: web.Request) -> web.StreamResponse:
+        place = await self._hub.enter()
+        if place is None:
+            raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
+        try:
+            response = web.WebSocketResponse(
+                timeout=CLOSE_WITHIN_S,
+                compress=False,
+                # The parser refuses what is as large as its limit, too.
+                max_msg_size=self._config.max_frame_bytes + 1,
+            )
+            try:
+                writer = await response.prepare(request)
+            except ClientConnectionResetError:
+                return response
+            transport = request.transport
+            if transport is not None:
+                await self._hub.serve(PhoneSocket(response, writer, transport), place)
+            return response
+        finally:
+            place.leave()
+
+    # ── others ──────────────────────────────────────────────────────────────
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(body=_HEALTH, content_type="application/json")
+
+    async def _pair(self, request: web.Request) -> web.Response:
+        """LMP §3; who may is in the design's table of doors."""
+        if not _direct(request):
+            raise web.HTTPNotFound
+        if not _bearer(request, self._config.admin_token):
+            raise web.HTTPForbidden
+        try:
+            asked = msgspec.json.decode(await request.read() or b"{}", type=_PairRequest)
+        except msgspec.DecodeError as error:
+            raise web.HTTPBadRequest from error
+        token, expires = await self._hub.mint(asked.name, asked.ttl)
+        config = self._config
+        qr = pairing.qr(config.public_url, token, config.server_name, config.fingerprint)
+        return web.json_response({**qr, "expires_at": expires}, headers=_NO_STORE)
+
+
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Strangers need not know what we are made of."""
+    response.headers["Server"] = "loomid"
+
+
+def _direct(request: web.Request) -> bool:
+    """Whether a program on this host asks, not a browser and not a proxy."""
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    headers = request.headers
+    if any(name in headers for name in (*_PROXY_HEADERS, "Origin")):
+        return False
+    if any(name.lower().startswith("x-forwarded-") for name in headers):
+        return False
+    return bool(peer) and _loopback(str(peer[0])) and _loopback_host(headers.get("Host", ""))
+
+
+def _loopback_host(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return name == "localhost" or _loopback(name)
+
+
+def _bearer(request: web.Request, token: Secret) -> bool:
+    scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+    presented = pairing.digest(value.strip())
+    return hmac.compare_digest(presented, token.hash) and scheme.lower() == "bearer"
+
+
+class PhoneSocket:
+    """A phone's WebSocket: aiohttp reads, whole blobs of frames go to the transport."""
+
+    def __init__(
+        self,
+        response: web.WebSocketResponse,
+        writer: AbstractStreamWriter,
+        transport: asyncio.Transport,
+    ) -> None:
+        self._response = response
+        self._writer = writer
+        self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            # Else the kernel holds megabytes for each phone that is stuck.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+
+    async def receive(self) -> str | bytes:
+        """The next message; raises SocketClosed."""
+        message = await self._response.receive()
+        if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+            data: str | bytes = message.data
+            return data
+        raise self._closed(message.type, message.data)
+
+    def _closed(self, kind: WSMsgType, data: Any) -> SocketClosed:  # noqa: ANN401 - aiohttp's
+        if kind is WSMsgType.CLOSE:
+            return SocketClosed(data or 1005, "closed by the phone")
+        if isinstance(data, WebSocketError):  # aiohttp has closed with that code
+            return SocketClosed(data.code, _CAUSES.get(data.code, "not a WebSocket frame"))
+        return SocketClosed(1006, "connection lost")
+
+    def write(self, blob: bytes) -> bool:
+        """Hand over whole frames; False when the phone lags behind."""
+        if self._transport.is_closing():
+            return True
+        self._transport.write(blob)
+        return self._transport.get_write_buffer_size() <= HIGH_WATER
+
+    async def drained(self) -> None:
+        """Return when the transport can take more; a lost connection shows in `receive`."""
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            return
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    async def close(self, code: int, reason: str) -> None:
+        """Send a close frame and wait a moment for the phone's; then the connection goes."""
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                await self._response.close(code=code, message=reason.encode()[:123], drain=False)
+        except TimeoutError:
+            pass
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # it takes nothing: it would stay open for ever
