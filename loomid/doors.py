@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loomid.config import Config
 
-ADMIN_TOKEN = "admin.token"
+TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file
 BACKLOG = 4096
 """A thousand phones come back at once; the kernel cuts this to net.core.somaxconn."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -176,7 +176,7 @@ def _own_address(family: int) -> str:
 
 def admin_token(state_dir: Path) -> Secret:
     """The bearer token for scripts on this host; made once, readable by us alone."""
-    path = state_dir / ADMIN_TOKEN
+    path = state_dir / TOKEN_FILE
     try:
         path.touch(mode=0o600)
         found = path.read_text(encoding="ascii", errors="replace").strip()
