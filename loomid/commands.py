@@ -1,0 +1,332 @@
+"""Carry out what a phone asks: remember the intent, command the gateway, keep the answer.
+
+Each request runs in a task of its own, so that a phone that goes away changes nothing.
+What may run twice and what may not is decided in `lmp/requests.py` and `lmp/approvals.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim import wire
+from loomid import orders
+from loomid.errors import (
+    BadFrame,
+    GatewayOffline,
+    Internal,
+    NotPermitted,
+    PhoneError,
+    RunNotActive,
+    TooLarge,
+    UnknownRun,
+    UnknownType,
+)
+from loomid.gateway import CommandFailed
+from loomid.lmp import frames, requests
+from loomid.orders import Order
+from loomid.resolve import Resolver, accepted
+from loomid.tasks import Tasks
+from loomid.vault import Intent
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from loomid.gateway import Gateways
+    from loomid.lmp.projection import Projection
+    from loomid.lmp.requests import Answer, Result
+    from loomid.lmp.runs import Runs, RunView
+    from loomid.tasks import Place
+    from loomid.vault import Device, Request, Vault
+
+log = logging.getLogger("loomid.commands")
+
+CONTINUE = "continue"
+"""What run.resume says in the user's stead (LMP §4)."""
+USER_NAME = "Loomi"
+RECALL_PATIENCE_S = 10.0
+"""How long a phone waits for a gateway that could still say what became of its request."""
+
+
+@dataclass(slots=True)
+class Flight:
+    """A request that is being carried out; a second one with its id waits for it."""
+
+    fingerprint: bytes
+    answer: asyncio.Future[Answer]
+    asked: float | None
+    """When a phone first asked, in loop time; None: only we want to know (after a restart)."""
+
+    def out_of_patience(self) -> bool:
+        """Whether a phone has waited long enough for what only the gateway can say."""
+        now = self.answer.get_loop().time()
+        return self.asked is not None and now >= self.asked + RECALL_PATIENCE_S
+
+
+class Commands:
+    """The requests of all devices. `recover` comes before the first phone."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        gateways: Gateways,
+        runs: Mapping[str, Runs],
+        key: bytes,
+        clock: Callable[[], float],
+        limits: frames.Limits,
+        *,
+        alive: Projection,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        self._vault = vault
+        self._gateways = gateways
+        self._runs = runs
+        self._key = key
+        self._clock = clock
+        self._limits = limits
+        self._group = group
+        self._flights: dict[tuple[str, str], Flight] = {}
+        self._resolver = Resolver(vault, gateways, runs, clock, group=group)
+        self._tasks = Tasks(vault, gateways, runs, alive, key, clock)
+
+    def home_task(self) -> str | None:
+        """The task of the home channel, for `hello.ok`."""
+        return self._tasks.home()
+
+    async def recover(self) -> None:
+        """Begin to settle what a former process left open; never sends a command again."""
+        await self._resolver.load()
+        for request in await self._vault.open_requests():
+            who = request.device_id, request.request_id
+            if request.type == "approval.resolve" and self._resolver.resume(*who):
+                continue
+            flight = self._depart(who, request.fingerprint)
+            self._group.create_task(self._fly(flight, self._reopen(request, flight)))
+
+    # ── one request, once ───────────────────────────────────────────────────
+
+    async def execute(self, device: Device, frame: frames.ClientFrame) -> Result:
+        """The type and payload of the answer. Raises PhoneError."""
+        payload = frame.payload
+        if payload is None or frame.type not in frames.REQUESTS:
+            raise UnknownType
+        if isinstance(payload, frames.TaskList):
+            return f"{frame.type}.result", await self._tasks.list(payload)
+        flight = self._join(device, frame)
+        answer = await asyncio.shield(flight.answer)
+        if isinstance(answer, PhoneError):
+            raise answer
+        return answer
+
+    def _join(self, device: Device, frame: frames.ClientFrame) -> Flight:
+        """The flight that carries this request: its own, or the one under way."""
+        now = asyncio.get_running_loop().time()
+        fingerprint = requests.fingerprint(frame.type, frame.body)
+        if frame.request_id is None:  # of run.*: nobody can ask for it again
+            flight = Flight(fingerprint, asyncio.Future(), now)
+            self._group.create_task(self._fly(flight, self._unremembered(device, frame)))
+            return flight
+        key = device.device_id, frame.request_id
+        if key in self._flights:
+            flight = self._flights[key]
+            requests.same_request(flight.fingerprint, fingerprint)
+            flight.asked = flight.asked or now
+            return flight
+        flight = self._depart(key, fingerprint)
+        flight.asked = now
+        self._group.create_task(self._fly(flight, self._once(device, frame, key, flight)))
+        return flight
+
+    def _depart(self, key: tuple[str, str], fingerprint: bytes) -> Flight:
+        flight = self._flights[key] = Flight(fingerprint, asyncio.Future(), None)
+        flight.answer.add_done_callback(lambda _: self._flights.pop(key))
+        return flight
+
+    async def _fly(self, flight: Flight, work: Awaitable[Answer]) -> None:
+        """Bring a flight to its answer, whatever happens to the phones that wait for it."""
+        try:
+            flight.answer.set_result(await work)
+        except PhoneError as error:
+            flight.answer.set_result(error)
+        except Exception:
+            # A bug in one request must not end the daemon.
+            log.exception("a request failed with an error of our own")
+            flight.answer.set_result(Internal())
+        finally:
+            flight.answer.cancel()
+
+    async def _unremembered(self, device: Device, frame: frames.ClientFrame) -> Answer:
+        return await self._run(frame, await self._order(device, frame))
+
+    async def _once(
+        self, device: Device, frame: frames.ClientFrame, who: tuple[str, str], flight: Flight
+    ) -> Answer:
+        """Carry out a request unless its id has an answer; keep what must be kept."""
+        planned = await self._planned(device, frame)
+        if isinstance(planned, Order) or requests.kept(planned):
+            intent = self._intent(frame, planned)
+            standing = await self._vault.begin(*who, flight.fingerprint, intent)
+        else:
+            # Not `begin`: what is not kept must not push out what is.
+            standing = await self._vault.request(*who)
+        if standing is not None:
+            return await self._again(standing, flight)
+        if isinstance(planned, PhoneError):
+            return await self._keep(who, planned)
+        if isinstance(frame.payload, frames.ApprovalResolve):
+            return await self._resolve(who, frame.payload, planned)
+        return await self._keep(who, await self._run(frame, planned))
+
+    async def _planned(self, device: Device, frame: frames.ClientFrame) -> Order | PhoneError:
+        try:
+            return await self._order(device, frame)
+        except PhoneError as error:
+            return error
+
+    def _intent(self, frame: frames.ClientFrame, planned: Order | PhoneError) -> Intent:
+        at = self._clock()
+        if isinstance(planned, PhoneError):
+            return Intent(frame.type, None, None, None, at)
+        return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at)
+
+    async def _keep(self, who: tuple[str, str], answer: Answer) -> Answer:
+        if requests.kept(answer):
+            await self._vault.finish(*who, requests.dump(answer))
+        else:
+            await self._vault.forget(*who)
+        return answer
+
+    async def _again(self, standing: Request, flight: Flight) -> Answer:
+        """The answer to a request whose id is known already."""
+        requests.same_request(standing.fingerprint, flight.fingerprint)
+        if standing.answer is not None:
+            return requests.load(standing.answer)
+        return await self._reopen(standing, flight)
+
+    async def _reopen(self, request: Request, flight: Flight) -> Answer:
+        """The answer to a request that was left open: nothing is sent again."""
+        who = request.device_id, request.request_id
+        if request.type == "approval.resolve":
+            return self._resolver.accepted(*who) or await self._keep(who, GatewayOffline())
+        if request.command_id is None or request.gateway_id is None or request.boot is None:
+            return await self._keep(who, GatewayOffline())  # it was about to be refused
+        asked = requests.Asked(
+            request.type, request.request_id, request.gateway_id, request.command_id
+        )
+        fate = orders.recall(
+            self._gateways,
+            request.gateway_id,
+            request.boot,
+            request.command_id,
+            give_up=flight.out_of_patience,
+        )
+        return await self._keep(who, await self._answer(asked, fate))
+
+    async def _run(self, frame: frames.ClientFrame, order: Order) -> Answer:
+        asked = requests.Asked(frame.type, frame.request_id, order.gateway_id, order.command_id)
+        return await self._answer(asked, orders.send(self._gateways, order))
+
+    async def _answer(self, asked: requests.Asked, fate: Awaitable[dict[str, Any]]) -> Answer:
+        """The fate of a command as an answer."""
+        try:
+            value = await fate
+            if asked.type == "session.send":
+                await self._tasks.begun(asked.gateway_id, value)
+            return requests.result(self._key, asked, value)
+        except CommandFailed as failed:
+            return requests.refusal(failed.code)
+        except PhoneError as error:
+            return error
+
+    async def _resolve(
+        self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
+    ) -> Answer:
+        """Answered once the claim is stored; its request stays open until Hermes has answered."""
+        try:
+            claim = await self._resolver.claim(who, answer, order)
+        except PhoneError as error:
+            return await self._keep(who, error)
+        self._resolver.deliver(claim, order)
+        return accepted(claim)
+
+    # ── what to command ─────────────────────────────────────────────────────
+
+    async def _order(self, device: Device, frame: frames.ClientFrame) -> Order:
+        """The command for a request. Raises the error it deserves."""
+        match frame.payload:
+            case frames.SessionSend() as said:
+                self._check(said)
+                place = await self._tasks.place(said.task_id)
+                mode = "command" if said.command else said.mode
+                return self._inject(device, said.request_id, place, said.text, mode)
+            case frames.RunCancel(run_id=run_id) | frames.RunPause(run_id=run_id):
+                return self._interrupt(run_id)
+            case frames.RunResume(run_id=run_id, request_id=request_id):
+                _, view = self._find(run_id)
+                place = await self._tasks.place(view.task_id)
+                return self._inject(device, request_id, place, CONTINUE, "queue", run_id)
+            case frames.ApprovalResolve() as answer:
+                return self._resolver.order(answer, _token())
+            case _:
+                raise UnknownType
+
+    def _check(self, said: frames.SessionSend) -> None:
+        limit = self._limits.max_text_chars
+        if len(said.text) > limit:
+            raise TooLarge(max_text_chars=limit)
+        if not said.text.strip():
+            raise BadFrame("The text is empty.")
+        if said.command and not said.text.startswith("/"):
+            raise BadFrame("A command begins with a slash.")
+
+    def _inject(
+        self,
+        device: Device,
+        request_id: str | None,
+        place: Place,
+        text: str,
+        mode: str,
+        *about: str,
+    ) -> Order:
+        args = {
+            "chat_id": place.chat_id,
+            "text": text,
+            "message_id": requests.message_id(_token(), request_id),
+            "mode": mode,
+            "user_id": wire.PLATFORM,
+            "user_name": USER_NAME,
+            "device_id": device.device_id,
+        }
+        if request_id is not None:
+            args["request_id"] = request_id
+        return self._to(place.gateway_id, "inject", args, *about)
+
+    def _interrupt(self, run_id: str) -> Order:
+        """Cancel and pause are one thing to Hermes: a turn can only be interrupted (LMP §4)."""
+        gateway_id, view = self._find(run_id)
+        if not view.active:
+            raise RunNotActive
+        if "cancel" not in view.can or view.session_key is None:
+            raise NotPermitted(reason="not_in_can", can=list(view.can))
+        args = {"session_key": view.session_key, "turn_id": view.turn_id}
+        return self._to(gateway_id, "cancel", args, run_id)
+
+    def _find(self, run_id: str) -> tuple[str, RunView]:
+        for gateway_id, runs in self._runs.items():
+            view = runs.run(run_id)
+            if view is not None:
+                return gateway_id, view
+        raise UnknownRun
+
+    def _to(self, gateway_id: str, op: str, args: dict[str, Any], *about: str) -> Order:
+        boot = self._gateways.boot_of(gateway_id)
+        if boot is None:
+            raise GatewayOffline
+        return Order(gateway_id, boot, op, args, requests.command_id(_token(), *about))
+
+
+def _token() -> str:
+    return secrets.token_hex(12)

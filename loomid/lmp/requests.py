@@ -1,0 +1,215 @@
+"""A phone's requests (LMP §5, design §4): fingerprints, answers that are kept, ids.
+
+Decides; what is stored and sent is up to `loomid/commands.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hermes_shim import wire
+from loomid.errors import (
+    GatewayError,
+    GatewayOffline,
+    NotPermitted,
+    PhoneError,
+    RequestIdReused,
+    ReservedText,
+    RunNotActive,
+)
+from loomid.lmp import frames, ids
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Result = tuple[str, frames.Payload]
+Answer = Result | PhoneError
+"""What a phone gets: a result frame's type and payload, or an error."""
+
+
+def fingerprint(type_: str, body: bytes) -> bytes:
+    """A digest of a request that is the same for the same JSON, however it is written."""
+    try:
+        parsed = json.loads(body)
+        canonical = json.dumps(parsed, sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
+        # Only in fields that we ignore can there be what this reader does not take
+        # (a number of 5,000 digits); then the same bytes are the same request.
+        canonical = body
+    return blake2b(type_.encode() + b"\0" + canonical, digest_size=16).digest()
+
+
+# ── ids that carry what an answer needs ─────────────────────────────────────
+
+
+def command_id(token: str, *about: str) -> str:
+    """An id for a command that names what it is about.
+
+    After a restart the answer can so be made of the id and the recalled result alone.
+    """
+    return ":".join((token, *about))
+
+
+def about(command: str) -> list[str]:
+    """The parts that `command_id` was given after the token."""
+    return command.split(":")[1:]
+
+
+def message_id(token: str, request_id: str | None) -> str:
+    """An id for a phone's message in Hermes from which its request_id can be read."""
+    if request_id is None:
+        return token
+    return f"{token}.{base64.urlsafe_b64encode(request_id.encode()).decode().rstrip('=')}"
+
+
+def request_ids(message_ids: Iterable[str]) -> list[str]:
+    """The request_ids of those messages that came from a phone."""
+    return [found for one in message_ids if (found := _request_id(one)) is not None]
+
+
+def _request_id(message: str) -> str | None:
+    _, dot, coded = message.partition(".")
+    try:
+        return base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode() if dot else None
+    except ValueError:
+        return None
+
+
+# ── what a gateway's result means for the phone ─────────────────────────────
+
+
+class _Injected(msgspec.Struct):
+    session_key: str
+
+
+class _Cancelled(msgspec.Struct):
+    dropped: list[str] = []
+
+
+_STATES: dict[str, Literal["cancelling", "pausing", "resuming"]] = {
+    "run.cancel": "cancelling",
+    "run.pause": "pausing",
+    "run.resume": "resuming",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is needed to put a command's result into words for the phone."""
+
+    type: str
+    request_id: str | None
+    gateway_id: str
+    command_id: str
+
+
+def session_key(value: dict[str, Any]) -> str:
+    """Where `inject` put a message. Raises GatewayError when its value does not say."""
+    injected: _Injected = _convert(value, _Injected)
+    return injected.session_key
+
+
+def result(key: bytes, asked: Asked, value: dict[str, Any]) -> Result:
+    """The result frame for a command that ran. Raises GatewayError when `value` is odd."""
+    type_ = f"{asked.type}.result"
+    if asked.type == "session.send":
+        task_id = ids.task_id(key, asked.gateway_id, session_key(value))
+        return type_, frames.SendResult(
+            request_id=asked.request_id or "", task_id=task_id, accepted=True
+        )
+    dropped: list[str] | UnsetType = UNSET
+    if asked.type != "run.resume":
+        dropped = request_ids(_convert(value, _Cancelled).dropped)
+    return type_, frames.RunResult(
+        run_id=about(asked.command_id)[0],
+        state=_STATES[asked.type],
+        request_id=UNSET if asked.request_id is None else asked.request_id,
+        dropped=dropped,
+    )
+
+
+def _convert(value: dict[str, Any], type_: type[Any]) -> Any:  # noqa: ANN401 - one of two types
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        raise GatewayError(reason="bad_result") from None
+
+
+def may_have_run(code: str) -> bool:
+    """Whether a Result with that error leaves open that something happened.
+
+    A code from a newer shim says nothing, so it may have.
+    """
+    return code == "failed" or code not in wire.RESULT_ERRORS
+
+
+class _Declined(GatewayError):
+    """A gateway_error that is not kept: the shim did nothing."""
+
+    proves_nothing_ran = True
+
+
+def refusal(code: str) -> PhoneError:
+    """The error frame for a Result with an error (wire.RESULT_ERRORS).
+
+    The result's `detail` stays behind: it may quote what a user wrote.
+    """
+    match code:
+        case "stale" | "starting" | "unknown_command":
+            return GatewayOffline(reason=code)
+        case "reserved_text":
+            return ReservedText()
+        case "not_active":
+            return RunNotActive()
+        case "ambiguous" | "not_supported":
+            return NotPermitted(reason=code)
+        case _ if may_have_run(code):
+            return GatewayError(reason=code)
+        case _:
+            return _Declined(reason=code)
+
+
+# ── answers on disk ─────────────────────────────────────────────────────────
+
+
+class _Stored(msgspec.Struct, omit_defaults=True):
+    type: str
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    message: str | None = None
+    params: dict[str, Any] = {}
+
+
+def kept(answer: Answer) -> bool:
+    """Whether the same request_id must get this answer again (design §4)."""
+    return not (isinstance(answer, PhoneError) and answer.proves_nothing_ran)
+
+
+def dump(answer: Answer) -> bytes:
+    """An answer as bytes for the store."""
+    if isinstance(answer, PhoneError):
+        stored = _Stored(f"error:{answer.code}", message=answer.message, params=answer.params)
+    else:
+        stored = _Stored(answer[0], payload=msgspec.Raw(frames.encode_payload(answer[1])))
+    return msgspec.json.encode(stored)
+
+
+def load(data: bytes) -> Answer:
+    """The answer that `dump` wrote."""
+    stored = msgspec.json.decode(data, type=_Stored)
+    code = stored.type.removeprefix("error:")
+    if code != stored.type:
+        return PhoneError.codes[code](stored.message, **stored.params)
+    return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+
+
+def same_request(stored: bytes, now: bytes) -> None:
+    """Raise RequestIdReused when the fingerprints of one request_id differ."""
+    if stored != now:
+        raise RequestIdReused

@@ -1,0 +1,73 @@
+"""One command on its way to a gateway: sent at most once, its result asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loomid.errors import GatewayOffline, OutcomeUnknown
+from loomid.gateway import CommandFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loomid.gateway import Gateways
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One command for one boot of one gateway, ready to be written down and sent."""
+
+    gateway_id: str
+    boot: str
+    op: str
+    args: dict[str, Any]
+    command_id: str
+
+
+async def send(gateways: Gateways, order: Order) -> dict[str, Any]:
+    """Send it and return the result's value.
+
+    Raises GatewayOffline (nothing ran), OutcomeUnknown or CommandFailed.
+    """
+    # Ids in the arguments are those of this boot; another one must not get them.
+    # Nothing is awaited between this look and the sending.
+    if gateways.boot_of(order.gateway_id) != order.boot:
+        raise GatewayOffline
+    return await gateways.command(
+        order.gateway_id, order.op, order.args, command_id=order.command_id
+    )
+
+
+async def recall(
+    gateways: Gateways,
+    gateway_id: str,
+    boot: str,
+    command_id: str,
+    *,
+    give_up: Callable[[], bool],
+) -> dict[str, Any]:
+    """What became of a command that may have been sent; waits for the gateway to say it.
+
+    Raises GatewayOffline (it never ran, and never will: the shim refuses an id that it
+    was asked for), CommandFailed, or OutcomeUnknown: its process is gone, or it was
+    time to give up.
+    """
+    pause = _FIRST_PAUSE_S
+    while not give_up():
+        try:
+            result = await gateways.recall(gateway_id, boot, command_id)
+        except GatewayOffline:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            continue
+        if result is None:
+            raise GatewayOffline
+        if result.error is not None:
+            raise CommandFailed(result.error, result.detail)
+        return result.value
+    raise OutcomeUnknown
