@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from loomid.gateway import Gateways
-    from loomid.lmp.requests import Answer, Result
     from loomid.lmp.projection import Projection
+    from loomid.lmp.requests import Answer, Result
     from loomid.lmp.runs import Runs, RunView
     from loomid.tasks import Place
     from loomid.vault import Device, Request, Vault
@@ -137,7 +137,7 @@ class Commands:
             return flight
         flight = self._depart(key, fingerprint)
         flight.asked = now
-        self._group.create_task(self._fly(flight, self._once(device, frame, flight)))
+        self._group.create_task(self._fly(flight, self._once(device, frame, key, flight)))
         return flight
 
     def _depart(self, key: tuple[str, str], fingerprint: bytes) -> Flight:
@@ -151,7 +151,8 @@ class Commands:
             flight.answer.set_result(await work)
         except PhoneError as error:
             flight.answer.set_result(error)
-        except Exception:  # noqa: BLE001 - a bug in one request must not end the daemon
+        except Exception:
+            # A bug in one request must not end the daemon.
             log.exception("a request failed with an error of our own")
             flight.answer.set_result(Internal())
         finally:
@@ -160,34 +161,36 @@ class Commands:
     async def _unremembered(self, device: Device, frame: frames.ClientFrame) -> Answer:
         return await self._run(frame, await self._order(device, frame))
 
-    async def _once(self, device: Device, frame: frames.ClientFrame, flight: Flight) -> Answer:
+    async def _once(
+        self, device: Device, frame: frames.ClientFrame, who: tuple[str, str], flight: Flight
+    ) -> Answer:
         """Carry out a request unless its id has an answer; keep what must be kept."""
-        assert frame.request_id is not None
-        who = device.device_id, frame.request_id
-        order: Order | None = None
-        refused: PhoneError | None = None
-        try:
-            order = await self._order(device, frame)
-        except PhoneError as error:
-            refused = error
-        if refused is not None and not requests.kept(refused):
+        planned = await self._planned(device, frame)
+        if isinstance(planned, Order) or requests.kept(planned):
+            intent = self._intent(frame, planned)
+            standing = await self._vault.begin(*who, flight.fingerprint, intent)
+        else:
             # Not `begin`: what is not kept must not push out what is.
             standing = await self._vault.request(*who)
-        else:
-            standing = await self._vault.begin(*who, flight.fingerprint, self._intent(frame, order))
         if standing is not None:
             return await self._again(standing, flight)
-        if order is None:
-            assert refused is not None
-            return await self._keep(who, refused)
+        if isinstance(planned, PhoneError):
+            return await self._keep(who, planned)
         if isinstance(frame.payload, frames.ApprovalResolve):
-            return await self._resolve(who, frame.payload, order)
-        return await self._keep(who, await self._run(frame, order))
+            return await self._resolve(who, frame.payload, planned)
+        return await self._keep(who, await self._run(frame, planned))
 
-    def _intent(self, frame: frames.ClientFrame, order: Order | None) -> Intent:
-        if order is None:
-            return Intent(frame.type, "", "", "", self._clock())
-        return Intent(frame.type, order.command_id, order.gateway_id, order.boot, self._clock())
+    async def _planned(self, device: Device, frame: frames.ClientFrame) -> Order | PhoneError:
+        try:
+            return await self._order(device, frame)
+        except PhoneError as error:
+            return error
+
+    def _intent(self, frame: frames.ClientFrame, planned: Order | PhoneError) -> Intent:
+        at = self._clock()
+        if isinstance(planned, PhoneError):
+            return Intent(frame.type, None, None, None, at)
+        return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at)
 
     async def _keep(self, who: tuple[str, str], answer: Answer) -> Answer:
         if requests.kept(answer):
@@ -207,8 +210,9 @@ class Commands:
         """The answer to a request that was left open: nothing is sent again."""
         who = request.device_id, request.request_id
         if request.type == "approval.resolve":
-            accepted = self._resolver.accepted(*who)
-            return accepted or await self._keep(who, GatewayOffline())
+            return self._resolver.accepted(*who) or await self._keep(who, GatewayOffline())
+        if request.command_id is None or request.gateway_id is None or request.boot is None:
+            return await self._keep(who, GatewayOffline())  # it was about to be refused
         asked = requests.Asked(
             request.type, request.request_id, request.gateway_id, request.command_id
         )
@@ -266,7 +270,8 @@ class Commands:
                 return self._inject(device, request_id, place, CONTINUE, "queue", run_id)
             case frames.ApprovalResolve() as answer:
                 return self._resolver.order(answer, _token())
-        raise UnknownType
+            case _:
+                raise UnknownType
 
     def _check(self, said: frames.SessionSend) -> None:
         limit = self._limits.max_text_chars

@@ -25,7 +25,7 @@ from loomid.pump import Pump
 from loomid.status import Status
 from loomid.store import Store
 from loomid.vault import Vault
-from loomid.web import Web, check_bind
+from loomid.web import Web, WebConfig, check_bind
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("loomid.daemon")
 
 DATABASE = "loomid.db"
-GOING_AWAY = 1001
 STOP_S = 1.5
 """How long phones are given to hear of the end; the whole stop takes under two seconds."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -56,7 +55,7 @@ async def run(config: Config, *, demo: bool = False) -> None:
         held.callback(notifier.close)
         door = doors.open_door(config, notify.inherited_sockets(os.environ))
         held.callback(door.close)
-        check_bind(door.sockets, tls=config.tls, allow_insecure=config.allow_insecure_bind)
+        check_bind(door.sockets, tls=config.tls, allow=config.allow_insecure_bind)
         store = await Store.open(config.state_dir / DATABASE, time.time)
         held.push_async_callback(store.close)
         events = await Log.open(
@@ -116,7 +115,16 @@ async def _serve(
         home_task=commands.home_task,
         clock=time.time,
     )
-    web = Web(hub, config)
+    web = Web(
+        hub,
+        WebConfig(
+            admin_token=doors.admin_token(config.state_dir),
+            public_url=door.url,
+            server_name=config.name,
+            fingerprint=door.fingerprint,
+            max_frame_bytes=config.max_frame_bytes,
+        ),
+    )
     admin = Admin(
         config.runtime_dir / ADMIN_SOCKET,
         hub,
@@ -128,20 +136,33 @@ async def _serve(
     async with AsyncExitStack() as serving:
         await hub.load()
         await commands.recover()
-        for name, part in (("gateways", gateways), ("pump", pump), ("hub", hub), ("log", events)):
-            tasks.create_task(_endless(name, part.run()))
+        for name, part in (
+            ("link", gateways.run()),
+            ("pump", pump.run()),
+            ("hub", hub.run()),
+            ("log", events.tend()),
+        ):
+            tasks.create_task(_endless(name, part))
         await gateways.ready.wait()
         await admin.start()
         serving.push_async_callback(admin.stop)
         await web.start(door.sockets, door.tls)
-        serving.push_async_callback(web.stop)
-        serving.push_async_callback(hub.close, GOING_AWAY)
+        serving.push_async_callback(_leave, web)
         if notifier.watchdog_s is not None:
             tasks.create_task(_feed_watchdog(notifier, notifier.watchdog_s))
         log.info("listening on %s; phones connect to %s", ", ".join(door.addresses), door.url)
         notifier.send("READY=1", f"STATUS=listening on {', '.join(door.addresses)}")
         await stop.wait()
         notifier.send("STOPPING=1")
+
+
+async def _leave(web: Web) -> None:
+    """Tell the phones; one that does not listen must not hold up the end."""
+    try:
+        async with asyncio.timeout(STOP_S):
+            await web.stop()
+    except TimeoutError:
+        log.warning("some phones did not close in time")
 
 
 async def _endless(name: str, part: Coroutine[None, None, None]) -> None:

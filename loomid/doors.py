@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
+import secrets
 import socket
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from loomid.errors import BusyError, ConfigError
+from loomid.errors import BusyError, ConfigError, StateError
+from loomid.lmp.pairing import Secret
 from loomid.values import address_text
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from loomid.config import Config
 
+TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file
 BACKLOG = 4096
 """A thousand phones come back at once; the kernel cuts this to net.core.somaxconn."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -169,3 +172,18 @@ def _own_address(family: int) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return socket.gethostname()
+
+
+def admin_token(state_dir: Path) -> Secret:
+    """The bearer token for scripts on this host; made once, readable by us alone."""
+    path = state_dir / TOKEN_FILE
+    try:
+        path.touch(mode=0o600)
+        found = path.read_text(encoding="ascii", errors="replace").strip()
+        if not found:
+            found = secrets.token_urlsafe(32)
+            path.write_text(found + "\n", encoding="ascii")
+        path.chmod(0o600)
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}") from None
+    return Secret(found)

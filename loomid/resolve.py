@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
-from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown, UnknownApproval
+from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
 from loomid.lmp import approvals, frames, requests
 from loomid.lmp.approvals import Claim
@@ -53,7 +54,7 @@ class Resolver:
 
     async def load(self) -> None:
         """Read the claims that a former process left. A claim whose request is done stands."""
-        self._claims = approvals.Claims(await self._vault.claims())
+        self._claims = approvals.Claims(Claim(*astuple(c)) for c in await self._vault.claims())
 
     def resume(self, device_id: str, request_id: str) -> bool:
         """Find out what became of the command of an open request; False: it made no claim."""
@@ -74,7 +75,9 @@ class Resolver:
         command_id = requests.command_id(token, gateway_id, view.boot)
         return Order(gateway_id, view.boot, "approve", args, command_id)
 
-    async def claim(self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order) -> Claim:
+    async def claim(
+        self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
+    ) -> Claim:
         """Let this answer win, on disk. Raises the error it deserves when another did."""
         made = Claim(answer.approval_id, *who, answer.choice, order.command_id, self._clock())
         async with self._claiming:
@@ -106,7 +109,8 @@ class Resolver:
             else:
                 await self._give_back(claim)
             await self._tidy()
-        except Exception:  # noqa: BLE001 - a bug in one answer must not end the daemon
+        except Exception:
+            # A bug in one answer must not end the daemon.
             log.exception("settling the answer to an approval failed")
 
     async def _command(self, claim: Claim, order: Order) -> bool:

@@ -6,32 +6,27 @@ no gateway is connected.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import math
 import secrets
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET
 
 from hermes_shim import wire
-from loomid.errors import (
-    BadFrame,
-    GatewayOffline,
-    NotPermitted,
-    OutcomeUnknown,
-    UnknownTask,
-)
+from loomid.errors import BadFrame, GatewayOffline, NotPermitted, OutcomeUnknown, UnknownTask
 from loomid.gateway import CommandFailed
 from loomid.lmp import frames, ids, requests
 from loomid.vault import TaskRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from loomid.gateway import Gateways
+    from loomid.gateway import Gateways, GatewayState
     from loomid.lmp.projection import Projection
     from loomid.lmp.runs import Runs
     from loomid.vault import Vault
@@ -43,7 +38,10 @@ LOOKUP = 500
 YOUNG_S = 120.0
 """Hermes lists a session after its first turn has begun; until then we vouch for it."""
 
-Position = tuple[float, str]
+Position = tuple[
+    Annotated[float, msgspec.Meta(ge=0, lt=1e12)],
+    Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]*$", max_length=64)],
+]
 """A place in the list: updated_at and task id of the row before it."""
 
 
@@ -75,15 +73,16 @@ class _Sessions(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _Refreshed:
-    """What gateways said of their newest sessions before a position."""
+class _News:
+    """What the connected gateways listed before a position."""
 
-    listed: set[str]
-    whole: set[str]
-    """Gateways that have no older ones."""
     answered: bool = False
+    listed: set[str] = field(default_factory=set)
+    """Task ids."""
+    whole: set[str] = field(default_factory=set)
+    """Gateways that have no more than they listed."""
     floor: float = -math.inf
-    """Below this time, some gateway knows more than it has said."""
+    """Some gateway has more below this time."""
 
 
 class Tasks:
@@ -160,19 +159,147 @@ class Tasks:
     # ── the list ────────────────────────────────────────────────────────────
 
     async def list(self, asked: frames.TaskList) -> frames.TaskListResult:
-        """One page of tasks, newest first. Raises BadFrame for a cursor that is not ours."""
+        """One page of tasks, newest first. Raises BadFrame for a cursor that is not ours.
+
+        A page may be shorter than asked for and still have a `next_cursor`.
+        """
         before = None if asked.cursor is None else read_cursor(asked.cursor)
         news = await self._refresh(before, asked.limit + 1)
-        only, exclude = self._filter(asked.status_filter)
+        only, exclude = self._having(asked.status_filter)
         rows = await self._vault.tasks(asked.limit + 1, before, only=only, exclude=exclude)
-        page = rows[: asked.limit]
-        last = page[-1] if len(rows) > asked.limit else None
-        cursor = None if last is None else (last.updated_at, last.task_id)
-        if only is None and page and page[-1].updated_at < news.floor:
-            pass
+        page, after = _page(rows, asked.limit, news.floor if only is None else -math.inf)
         return frames.TaskListResult(
             tasks=[self._task(row) for row in page if not self._gone(row, news)],
             request_id=UNSET if asked.request_id is None else asked.request_id,
-            next_cursor=UNSET if cursor is None else make_cursor(cursor),
+            next_cursor=UNSET if after is None else make_cursor(after),
             stale=UNSET if news.answered else True,
         )
+
+    def _live(self) -> set[str]:
+        """Tasks that run or wait."""
+        waiting = {placed.event.task_id for placed in self._alive.pending()}
+        running = {view.task_id for runs in self._runs.values() for view in runs.live()}
+        return {task for task in waiting | running if task is not None}
+
+    def _having(self, status: frames.TaskStatus | None) -> tuple[set[str] | None, set[str]]:
+        """Which tasks alone may be listed (None: any), and which may not."""
+        if status is None:
+            return None, set()
+        live = self._live()
+        if status == "idle":
+            return None, {task for task in live if self._alive.status(task) != "idle"}
+        return {task for task in live if self._alive.status(task) == status}, set()
+
+    def _task(self, row: TaskRow) -> frames.Task:
+        run_id = self._alive.run_of(row.task_id)
+        return frames.Task(
+            task_id=row.task_id,
+            title=row.title,
+            status=self._alive.status(row.task_id),
+            surface=row.surface,
+            model=row.model,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            message_count=row.message_count,
+            preview=row.preview,
+            gateway_id=row.gateway_id,
+            run_id=UNSET if run_id is None else run_id,
+        )
+
+    def _gone(self, row: TaskRow, news: _News) -> bool:
+        """Whether Hermes would have listed the task if it still had it."""
+        return (
+            row.gateway_id in news.whole
+            and row.task_id not in news.listed
+            and row.updated_at < self._clock() - YOUNG_S
+            and self._alive.status(row.task_id) == "idle"
+        )
+
+    # ── what gateways list ──────────────────────────────────────────────────
+
+    async def _refresh(self, before: Position | None, limit: int) -> _News:
+        """Ask every connected gateway for its newest sessions before a position, and store them."""
+        args: dict[str, Any] = {"limit": limit}
+        if before is not None:
+            # `before` is exclusive, and others may have the very same time.
+            args["before"] = math.nextafter(before[0], math.inf)
+        online = [state.gateway_id for state in self._gateways.states() if state.online]
+        said = await asyncio.gather(*(self._sessions(gateway_id, args) for gateway_id in online))
+        news, rows = _News(), list[TaskRow]()
+        for gateway_id, sessions in zip(online, said, strict=True):
+            if sessions is None:
+                continue
+            news.answered = True
+            rows += [self._row(gateway_id, session) for session in sessions.sessions]
+            if not sessions.more:
+                news.whole.add(gateway_id)
+            elif sessions.sessions:
+                news.floor = max(news.floor, sessions.sessions[-1].updated_at)
+        news.listed.update(row.task_id for row in rows)
+        if rows:
+            await self._vault.upsert_tasks(rows)
+        return news
+
+    async def _sessions(self, gateway_id: str, args: dict[str, Any]) -> _Sessions | None:
+        """What one gateway lists; None when it cannot be had: the last known will do."""
+        try:
+            value = await self._gateways.command(
+                gateway_id, "sessions", args, command_id=secrets.token_hex(12)
+            )
+            return msgspec.convert(value, _Sessions)
+        except (GatewayOffline, OutcomeUnknown):
+            return None
+        except CommandFailed as failed:
+            log.warning("gateway %.16s cannot list its sessions: %s", gateway_id, failed.code)
+        except msgspec.ValidationError as error:
+            log.warning("gateway %.16s lists sessions oddly: %s", gateway_id, error)
+        return None
+
+    def _row(self, gateway_id: str, session: _Session) -> TaskRow:
+        return TaskRow(
+            ids.task_id(self._key, gateway_id, session.session_key or session.session_id),
+            gateway_id,
+            session.session_key,
+            session.session_id,
+            session.title or "",
+            session.platform,
+            session.model,
+            session.updated_at if session.created_at is None else session.created_at,
+            session.updated_at,
+            session.message_count,
+            session.preview or "",
+        )
+
+
+def _page(rows: list[TaskRow], limit: int, floor: float) -> tuple[list[TaskRow], Position | None]:
+    """The rows to show, and the position to go on from.
+
+    Below `floor` rows may be missing that a gateway has yet to list, so the page ends there.
+    """
+    page = [row for row in rows[:limit] if row.updated_at >= floor]
+    if len(page) < min(len(rows), limit) or (len(rows) <= limit and floor > -math.inf):
+        return page, (page[-1].updated_at, page[-1].task_id) if page else (floor, "")
+    if len(rows) > limit:
+        return page, (page[-1].updated_at, page[-1].task_id)
+    return page, None
+
+
+def _chat(session_key: str | None) -> str | None:
+    """The chat id in the session key of a direct chat of ours: agent:<profile>:loomi:dm:<chat>."""
+    match (session_key or "").split(":"):
+        case ["agent", _, wire.PLATFORM, "dm", chat] if chat:
+            return chat
+    return None
+
+
+def make_cursor(position: Position) -> str:
+    """An opaque `next_cursor`."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode()
+
+
+def read_cursor(cursor: str) -> Position:
+    """The position in a cursor. Raises BadFrame when it is not one of ours."""
+    try:
+        return msgspec.json.decode(base64.b64decode(cursor, b"-_", validate=True), type=Position)
+    except (ValueError, msgspec.DecodeError):
+        raise BadFrame("That cursor is not of this server.") from None

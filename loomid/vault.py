@@ -233,6 +233,15 @@ class Vault:
 
         return await self._line.write(work)
 
+    async def request(self, device_id: str, request_id: str) -> Request | None:
+        """The request that has this id."""
+        rows = await self._rows(
+            """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
+            gateway_id, boot, at FROM request WHERE device_id = ? AND request_id = ?""",
+            *(device_id, request_id),
+        )
+        return Request(*rows[0]) if rows else None
+
     async def finish(self, device_id: str, request_id: str, answer: bytes) -> None:
         """Store the answer that every repetition of the request gets."""
         await self._change(

@@ -112,7 +112,8 @@ class Asked:
 
 def session_key(value: dict[str, Any]) -> str:
     """Where `inject` put a message. Raises GatewayError when its value does not say."""
-    return _convert(value, _Injected).session_key
+    injected: _Injected = _convert(value, _Injected)
+    return injected.session_key
 
 
 def result(key: bytes, asked: Asked, value: dict[str, Any]) -> Result:
@@ -202,9 +203,8 @@ def dump(answer: Answer) -> bytes:
 def load(data: bytes) -> Answer:
     """The answer that `dump` wrote."""
     stored = msgspec.json.decode(data, type=_Stored)
-    is_error, _, code = stored.type.partition(":")
-    if code:
-        assert is_error == "error"
+    code = stored.type.removeprefix("error:")
+    if code != stored.type:
         return PhoneError.codes[code](stored.message, **stored.params)
     return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
 

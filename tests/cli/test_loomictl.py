@@ -67,11 +67,15 @@ async def test_pair_for_people(daemon, session):
     with waiting:
         line = await asyncio.to_thread(waiting.stdout.readline)
         assert set(line.strip("\n")) <= set(" ▀▄█\xa0")
+        told = await asyncio.to_thread(
+            lambda: waiting.stderr.readline() + waiting.stderr.readline()
+        )
+        assert "wss://h.example/ws" in told
+        assert "30 seconds" in told
         waiting.send_signal(signal.SIGINT)
         out, err = await asyncio.to_thread(waiting.communicate, timeout=10)
     assert waiting.returncode != 0
-    assert "wss://h.example/ws" in err
-    assert "warning" not in err
+    assert "warning" not in told + err
     assert "Traceback" not in out + err
 
 

@@ -79,21 +79,24 @@ class Daemon:
 
     def wait_notified(self, field: str, timeout: float = START_S) -> None:
         """Wait until it has sent that field to the service manager."""
-        assert self.process is not None
+        process = self.process
+        assert process is not None
+        watched: list[Any] = [self._notify]
+        if process.poll() is None:
+            watched.append(os.pidfd_open(process.pid))
         end = time.monotonic() + timeout
-        ended = os.pidfd_open(self.process.pid)
         try:
             while field not in self.notified:
-                left = end - time.monotonic()
-                ready, _, _ = select.select([self._notify, ended], [], [], max(0.0, left))
-                if self._notify in ready:
+                left = max(0.0, end - time.monotonic()) if process.poll() is None else 0.0
+                if self._notify in select.select(watched, [], [], left)[0]:
                     self.notified += self._notify.recv(4096).decode().split("\n")
-                elif ready:
-                    raise AssertionError(f"loomid ended: {self.process.wait()}\n{self.log()}")
-                else:
+                elif process.poll() is not None:
+                    raise AssertionError(f"loomid ended: {process.returncode}\n{self.log()}")
+                elif left == 0.0:
                     raise AssertionError(f"no {field} after {timeout} s\n{self.log()}")
         finally:
-            os.close(ended)
+            for fd in watched[1:]:
+                os.close(fd)
 
     def wait_notified_nothing(self, seconds: float) -> None:
         """Read away what was sent until now; after that it must send nothing for so long."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import aiohttp
+import aiohttp
 
 
 class PlainPhone:
@@ -30,6 +29,9 @@ class PlainPhone:
     async def closed(self, within: float = 2.0) -> int | None:
         """Wait until the server has closed it; the close code."""
         async with asyncio.timeout(within):
-            async for _ in self.socket:
-                pass
-        return self.socket.close_code
+            while True:
+                message = await self.socket.receive()
+                if message.type is aiohttp.WSMsgType.CLOSE:
+                    return message.data
+                if message.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}:
+                    return self.socket.close_code
