@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -14,6 +15,8 @@ from loomid import journal
 from loomid.errors import StartupError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loomid.config import Config
 
 CRASHED = 1
@@ -52,15 +55,29 @@ def main(
     }
     environ = dict(os.environ)
     try:
-        config = settings.load(overrides, environ)
-        journal.start(environ)
-        _run(config, demo)
+        with _directories(overrides, environ, demo) as overrides:
+            config = settings.load(overrides, environ)
+            journal.start(environ)
+            _run(config, demo)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BaseExceptionGroup as group:
         _end(group, environ)
     except Exception as error:  # noqa: BLE001 - the top of the process: all else is a bug
         _end(error, environ)
+
+
+@contextlib.contextmanager
+def _directories(
+    overrides: dict[str, str | None], environ: dict[str, str], demo: bool
+) -> Iterator[dict[str, str | None]]:
+    if not demo:
+        yield overrides
+        return
+    from loomid.demo import directories
+
+    with directories(overrides, environ) as found:
+        yield found
 
 
 def _run(config: Config, demo: bool) -> None:

@@ -68,6 +68,10 @@ async def run(config: Config, *, demo: bool = False) -> None:
         held.push_async_callback(events.close)
         try:
             async with asyncio.TaskGroup() as tasks:
+                if demo:
+                    from loomid import demo as play  # late: only a demo needs its parts
+
+                    tasks.create_task(play.run(config))
                 await _serve(config, door, store, events, notifier, stop, tasks)
                 raise _Stopped
         except* _Stopped:

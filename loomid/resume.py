@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from loomid.errors import LoomiError
 from loomid.lmp import frames
 from loomid.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterator
 
     from loomid.devices import Devices
     from loomid.lmp.frames import ClientHello, Event
     from loomid.log import Log
     from loomid.vault import Device
+
+T = TypeVar("T")
 
 SNAPSHOT = "snapshot"
 LASTING_LIMIT = 200
@@ -33,12 +36,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """`after`: the position the device has seen; `cursor`: from where events follow."""
+class _Snapshot:
+    """What is alive at a position, and the positions under which it is told."""
 
     after: int
-    cursor: int
-    truncated: bool
+    upto: int
+    alive: list[bytes]
+    waiting: list[bytes]
+    positions: list[int]
 
 
 async def resume(
@@ -46,80 +51,105 @@ async def resume(
 ) -> Start:
     """Decide from where a device goes on, and number what it gets before live events."""
     moved = False
-    await _quiet(log)
-    while not new and device.base + (hello.last_seq or 0) > log.visible:
-        # Only a replaced database makes this: its numbers must not come again.
-        device = await devices.move_base(device, log.visible - (hello.last_seq or 0))
+    while True:
+        step = _Step(log, device, hello, new=new, moved=moved)
+        decided = await _at_rest(log, step)
+        if not isinstance(decided, int):
+            break
+        device = await devices.move_base(device, decided)
         moved = True
-        await _quiet(log)
-    # From here to the last position taken nothing else happens: the snapshot, the
-    # pending approvals and the cursor are of the same moment.
-    visible = log.visible
-    plan = _new(device, hello, visible) if new else _known(log, device, hello, visible, moved)
-    seq = plan.cursor - device.base if plan.truncated else (0 if new else hello.last_seq or 0)
-    outbox = Outbox(log, device.base, plan.cursor, seq)
-    if SNAPSHOT not in hello.capabilities or not (plan.truncated or new):
-        for parts in _pending(log, plan.cursor):
+    start, snapshot = decided
+    if snapshot is not None:
+        ended = await log.lasting(snapshot.after, snapshot.upto, LASTING_LIMIT, now - LASTING_S)
+        done = _parts(frames.SnapshotDone(), "snapshot.done", now)
+        shown = [*snapshot.alive, *(entry.parts for entry in ended), *snapshot.waiting, done]
+        for position, parts in zip(snapshot.positions, shown, strict=False):
+            start.outbox.place(position, parts)
+    return start
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One look at the log while nothing is on its way into it."""
+
+    log: Log
+    device: Device
+    hello: ClientHello
+    new: bool
+    moved: bool
+
+    def __call__(self) -> tuple[Start, _Snapshot | None] | int:
+        """What to do; or the device's new base, if its last_seq cannot be of this log."""
+        visible, last_seq = self.log.visible, self.hello.last_seq
+        after = self.device.base + (last_seq or 0)
+        if self.new:
+            return self._start(after, visible, seq=0, truncated=False)
+        if after > visible:
+            # Only a replaced database makes this: its numbers must not come again.
+            return visible - (last_seq or 0)
+        if last_seq is None or self.moved or not self.log.resumable(after):
+            seq = visible - self.device.base
+            return self._start(0 if last_seq is None else after, visible, seq=seq, truncated=True)
+        return self._replay(after, last_seq, truncated=False)
+
+    def _start(
+        self, after: int, visible: int, *, seq: int, truncated: bool
+    ) -> tuple[Start, _Snapshot | None]:
+        """Begin without what the device has seen before."""
+        if SNAPSHOT not in self.hello.capabilities:
+            return self._replay(after if self.new else visible, seq, truncated=truncated)
+        alive = [_replayed(event) for event in self.log.projection.snapshot()]
+        waiting = list(self._pending(visible))
+        count = len(alive) + LASTING_LIMIT + len(waiting) + 1
+        positions = [self.log.take_position() for _ in range(count)]
+        outbox = Outbox(self.log, self.device.base, visible, seq)
+        start = Start(self.device, seq, truncated, outbox)
+        return start, _Snapshot(after, visible, alive, waiting, positions)
+
+    def _replay(self, cursor: int, seq: int, *, truncated: bool) -> tuple[Start, None]:
+        """Go on with the events after `cursor`, and tell what else still waits."""
+        outbox = Outbox(self.log, self.device.base, cursor, seq)
+        for parts in self._pending(cursor):
             outbox.push(parts)
-        return Start(device, seq, plan.truncated, outbox)
-    alive = [_replayed(event) for event in log.projection.snapshot()]
-    waiting = list(_pending(log, visible))
-    done = _parts(frames.SnapshotDone(), "snapshot.done", now)
-    count = len(alive) + LASTING_LIMIT + len(waiting) + 1
-    positions = [log.take_position() for _ in range(count)]
-    ended = await log.lasting(plan.after, visible, LASTING_LIMIT, now - LASTING_S)
-    shown = [*alive, *(entry.parts for entry in ended), *waiting, done]
-    for position, parts in zip(positions, shown, strict=False):
-        outbox.place(position, parts)
-    return Start(device, seq, plan.truncated, outbox)
+        return Start(self.device, seq, truncated, outbox), None
+
+    def _pending(self, upto: int) -> Iterator[bytes]:
+        """Approvals still pending that no event beyond `upto` tells."""
+        for placed in self.log.projection.pending():
+            if placed.position <= upto:
+                yield _replayed(placed.event)
 
 
-def _new(device: Device, hello: ClientHello, visible: int) -> _Plan:
-    """Nothing from before the pairing; what came since is in the snapshot, if there is one."""
-    cursor = visible if SNAPSHOT in hello.capabilities else device.base
-    return _Plan(device.base, cursor, truncated=False)
+async def _at_rest(log: Log, step: Callable[[], T]) -> T:
+    """Call `step` when no event is on its way to the disk.
 
-
-def _known(log: Log, device: Device, hello: ClientHello, visible: int, moved: bool) -> _Plan:
-    if hello.last_seq is None:
-        return _Plan(0, visible, truncated=True)
-    after = device.base + hello.last_seq
-    if moved or not log.resumable(after):
-        return _Plan(after, visible, truncated=True)
-    return _Plan(after, after, truncated=False)
-
-
-async def _quiet(log: Log) -> None:
-    """Wait until no event is on its way to the disk.
-
-    Frames numbered then come before every later event, so that what they say cannot be
-    older than an event that the phone got before them.
+    Frames that it numbers then come before every later event, so that what they say is
+    never older than an event that the phone got before them. Under load such moments are
+    only inside the log's own call, right after a commit.
     """
-    moved = asyncio.Event()
-    unwatch = log.watch(moved.set)
+    if log.take_position() <= log.visible:
+        return step()
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def moved() -> None:
+        if done.done() or log.take_position() > log.visible:
+            return
+        try:
+            done.set_result(step())
+        except LoomiError as error:
+            done.set_exception(error)
+
+    unwatch = log.watch(moved)
     try:
-        while log.take_position() > log.visible:
-            moved.clear()
-            await moved.wait()
+        return await done
     finally:
         unwatch()
 
 
-def _pending(log: Log, upto: int) -> Iterable[bytes]:
-    """Approvals still pending that no event beyond `upto` tells."""
-    return (
-        _replayed(placed.event) for placed in log.projection.pending() if placed.position <= upto
-    )
-
-
 def _replayed(event: Event) -> bytes:
+    payload = frames.encode_payload(event.payload)
     return frames.frame_parts(
-        event.type,
-        event.ts,
-        event.task_id,
-        event.run_id,
-        frames.encode_payload(event.payload),
-        replay=True,
+        event.type, event.ts, event.task_id, event.run_id, payload, replay=True
     )
 
 

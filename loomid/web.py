@@ -35,6 +35,7 @@ ACCEPT_SLICE = 32
 SEND_BUFFER = 64 * 1024
 HIGH_WATER = 64 * 1024
 CLOSE_WITHIN_S = 2.0
+REQUEST_WITHIN_S = 10.0
 _PROXY_HEADERS = ("Forwarded", "X-Real-IP", "Via")
 _CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
 _HEALTH = b'{"ok":true,"v":1}'
@@ -118,7 +119,12 @@ class Web:
         app.router.add_post("/internal/pair/new", self._pair)
         app.on_response_prepare.append(_anonymous)
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_WITHIN_S
+            app,
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=REQUEST_WITHIN_S,
+            lingering_time=1.0,
+            shutdown_timeout=CLOSE_WITHIN_S,
         )
         await self._runner.setup()
         for one in sockets:
@@ -192,13 +198,17 @@ async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
 
 def _direct(request: web.Request) -> bool:
     """Whether a program on this host asks, not a browser and not a proxy."""
-    peer = request.transport.get_extra_info("peername") if request.transport else None
     headers = request.headers
     if any(name in headers for name in (*_PROXY_HEADERS, "Origin")):
         return False
     if any(name.lower().startswith("x-forwarded-") for name in headers):
         return False
-    return bool(peer) and _loopback(str(peer[0])) and _loopback_host(headers.get("Host", ""))
+    peer = None if request.transport is None else request.transport.get_extra_info("peername")
+    return (
+        isinstance(peer, tuple)
+        and _loopback(str(peer[0]))
+        and _loopback_host(headers.get("Host", ""))
+    )
 
 
 def _loopback_host(host: str) -> bool:

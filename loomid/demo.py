@@ -1,0 +1,203 @@
+"""`loomid --demo`: the daemon with a scripted agent in place of Hermes, and a text phone.
+
+It runs beside the daemon and reaches it only as others do: the agent through the shim's
+link, the pairing code over the admin socket, the phone over its WebSocket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim.wire import SOCKET_NAME
+from loomid import demo_phone, demo_script
+from loomid.adminclient import AdminClient, NotRunning
+from loomid.config import ADMIN_SOCKET
+from loomid.demo_phone import Phone
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from loomid.config import Config
+
+log = logging.getLogger("loomid.demo")
+
+START_S = 15.0
+STOP_S = 3.0
+
+
+@contextlib.contextmanager
+def directories(
+    overrides: Mapping[str, str | None], environ: Mapping[str, str]
+) -> Iterator[dict[str, str | None]]:
+    """Overrides with directories of the demo's own in place of those that nobody named.
+
+    A demo must not touch what a real loomid keeps; they are deleted at its end.
+    """
+    found = dict(overrides)
+    with tempfile.TemporaryDirectory(prefix="loomid-demo-") as place:
+        for name in ("state_dir", "runtime_dir"):
+            if not found.get(name) and not environ.get(f"LOOMI_{name.upper()}"):
+                found[name] = str(Path(place) / name.removesuffix("_dir"))
+        yield found
+
+
+async def run(config: Config) -> None:
+    """Play the demo until it is cancelled."""
+    client = AdminClient(config.runtime_dir / ADMIN_SOCKET)
+    async with _agent(config.runtime_dir / SOCKET_NAME):
+        status = await _once_running(client)
+        say(_introduction(config, status))
+        code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Phone"})
+        say(code["drawn"])
+        say(_about_code(config, code["qr"]["url"]))
+        if not sys.stdin.isatty():
+            await asyncio.Event().wait()
+        logging.getLogger("loomid").setLevel(logging.WARNING)  # the screen is the phone's now
+        await _phone(config, client, status)
+
+
+def say(text: str) -> None:
+    """To the person in front of the terminal."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+async def _once_running(client: AdminClient) -> dict[str, Any]:
+    """The daemon's status, as soon as it answers and knows where it listens."""
+    async with asyncio.timeout(START_S):
+        while True:
+            try:
+                status: dict[str, Any] = await asyncio.to_thread(client.call, "GET", "/status")
+            except NotRunning:
+                await asyncio.sleep(0.05)
+            else:
+                return status
+
+
+@contextlib.asynccontextmanager
+async def _agent(endpoint: Path) -> AsyncIterator[None]:
+    """The scripted agent, in a process that ends when we do, however we end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "loomid.demo_agent",
+        f"ipc://{endpoint}",
+        stdin=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None  # noqa: S101 - asked for one line above
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _phone(config: Config, client: AdminClient, status: dict[str, Any]) -> None:
+    """The text phone; its end is the demo's end."""
+    code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Terminal"})
+    phone = Phone({**code["qr"], "url": _local_url(config, status)}, _show)
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_read_terminal, args=(loop, lines), daemon=True).start()
+    await phone.run(lines)
+    os.kill(os.getpid(), signal.SIGTERM)  # the daemon stops as it always does
+
+
+def _read_terminal(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
+    """Lines from stdin until it ends or /quit; a thread, as reading a terminal blocks.
+
+    os.read and not sys.stdin: a thread inside the latter breaks the interpreter's exit.
+    """
+    rest = b""
+    while data := os.read(0, 4096):
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            text = line.decode("utf-8", "replace").strip()
+            if text == "/quit":
+                loop.call_soon_threadsafe(lines.put_nowait, None)
+                return
+            loop.call_soon_threadsafe(lines.put_nowait, text)
+    loop.call_soon_threadsafe(lines.put_nowait, None)
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+# ── what is said at the start ───────────────────────────────────────────────
+
+
+def _local_url(config: Config, status: dict[str, Any]) -> str:
+    """Where this machine reaches the daemon, whatever the pairing code says."""
+    host, _, port = str(status["listen"][0]).rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+        if address.is_unspecified:
+            host = "[::1]" if address.version == 6 else "127.0.0.1"
+    except ValueError:
+        pass
+    return f"{'wss' if config.tls else 'ws'}://{host}:{port}/ws"
+
+
+def _introduction(config: Config, status: dict[str, Any]) -> str:
+    words = "\n".join(f"  {word:10} {what}" for word, what in demo_script.HELP.items())
+    return f"""\
+loomid {status["version"]} demo: everything is real but Hermes. A scripted agent in a process of
+its own is linked through the plugin's link. It answers what you write by its first word:
+
+{words}
+  (others)   says it back
+
+loomictl works with it:  loomictl --runtime-dir {config.runtime_dir} devices
+"""
+
+
+def _about_code(config: Config, url: str) -> str:
+    keys = "\n".join(f"  {key:10} {what}" for key, what in demo_phone.HELP.items())
+    text = f"The code above pairs one phone with {url}, once, within five minutes.\n"
+    if _is_local(url):
+        text += f"""\
+No phone can reach that: loomid listens for this machine alone. In a network you trust:
+  LOOMI_ALLOW_INSECURE_BIND=true loomid --demo --listen {_lan_address()}:{config.listen_port}
+"""
+    if sys.stdin.isatty():
+        text += f"""
+This terminal is a phone too. Write a line to the agent, or:
+{keys}
+"""
+    return text + "Ctrl-C ends the demo."
+
+
+def _is_local(url: str) -> bool:
+    host = url.partition("://")[2].partition("/")[0].rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _lan_address() -> str:
+    """This machine's address in its network, as the kernel would choose it; sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "ADDRESS"
+        return str(probe.getsockname()[0])

@@ -1,0 +1,289 @@
+"""The scripted agent of `loomid --demo`: tells what a Hermes gateway would tell.
+
+It runs in a process of its own and goes through the shim's own link, so that
+everything beyond this file is what a real gateway uses. It ends when its stdin does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim import wire
+from hermes_shim.link import Identity, Link
+from loomid.demo_script import CHOICES, KEY, MODEL, Script, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger("loomid.demo")
+
+PACE_S = 0.05
+"""Between two words."""
+FEATURES = ["stream", "request_id", "control_off", "interrupt"]
+
+
+@dataclass
+class Message:
+    """One text from a phone."""
+
+    message_id: str
+    text: str
+
+
+@dataclass
+class Session:
+    """What Hermes keeps for one chat."""
+
+    key: str
+    session_id: str
+    created: float
+    updated: float
+    waiting: deque[Message] = field(default_factory=deque)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    count: int = 0
+    title: str = ""
+    turn: Turn | None = None
+
+
+class Refusal(Exception):
+    """A command that does not run; the argument is a code of wire.RESULT_ERRORS."""
+
+
+class Agent:
+    """Sessions, turns and approvals of the demo."""
+
+    def __init__(self, emit: Callable[[Any], None], group: asyncio.TaskGroup, pace: float) -> None:
+        self._emit = emit
+        self._group = group
+        self._script = Script(emit, pace)
+        self._sessions: dict[str, Session] = {}
+
+    # ── commands of loomid ──────────────────────────────────────────────────
+
+    def execute(self, command: wire.Command) -> wire.Result:
+        """Do what a command says; the answer goes back over the link."""
+        operations: dict[str, Callable[..., dict[str, Any]]] = {
+            "inject": self._inject,
+            "cancel": self._cancel,
+            "approve": self._approve,
+            "running": self._running,
+            "sessions": self._list,
+        }
+        operation = operations.get(command.op)
+        if operation is None:
+            return wire.Result(command.id, "unknown_op")
+        try:
+            return wire.Result(command.id, value=operation(command.id, **command.args))
+        except Refusal as refusal:
+            return wire.Result(command.id, str(refusal))
+        except TypeError:
+            return wire.Result(command.id, "bad_args")
+
+    def inventory(self) -> None:
+        """Say what is alive, as after each welcome."""
+        self._emit(wire.Inventory(self._running_keys(), list(self._script.approvals)))
+
+    def _inject(
+        self,
+        _id: str,
+        chat_id: str,
+        text: str,
+        message_id: str,
+        mode: str = "queue",
+        device_id: str | None = None,
+        request_id: str | None = None,
+        **_more: object,
+    ) -> dict[str, Any]:
+        session = self._session(KEY + chat_id)
+        busy = session.turn is not None
+        shown = text[: wire.PREVIEW_CHARS + 1]
+        self._emit(wire.Injected(session.key, message_id, shown, mode, busy, device_id, request_id))
+        if mode == "interrupt":
+            self._stop(session)
+        session.waiting.append(Message(message_id, text))
+        session.woken.set()
+        return {"session_key": session.key, "message_id": message_id}
+
+    def _cancel(self, _id: str, session_key: str, turn_id: str, **_more: object) -> dict[str, Any]:
+        session = self._sessions.get(session_key)
+        if session is None or session.turn is None or session.turn.turn_id != turn_id:
+            raise Refusal("not_active")
+        dropped = [message.message_id for message in session.waiting]
+        session.waiting.clear()
+        self._stop(session)
+        return {"state": "cancelling", "dropped": dropped}
+
+    def _approve(self, id_: str, approval_id: str, choice: str, **_more: object) -> dict[str, Any]:
+        answer = self._script.approvals.get(approval_id)
+        if answer is None or answer.done():
+            raise Refusal("not_pending")
+        if choice not in CHOICES:
+            raise Refusal("bad_args")
+        answer.set_result((choice, id_))
+        return {"applied": True}
+
+    def _running(self, _id: str, **_more: object) -> dict[str, Any]:
+        keys = self._running_keys()
+        self._emit(wire.Running(keys))
+        return {"keys": keys}
+
+    def _list(
+        self, _id: str, limit: int = 50, before: float | None = None, **_more: object
+    ) -> dict[str, Any]:
+        found = sorted(self._sessions.values(), key=lambda s: -s.updated)
+        found = [s for s in found if before is None or s.updated < before]
+        shown = [
+            {
+                "session_key": s.key,
+                "session_id": s.session_id,
+                "platform": wire.PLATFORM,
+                "title": s.title,
+                "model": MODEL,
+                "created_at": s.created,
+                "updated_at": s.updated,
+                "message_count": s.count,
+                "preview": s.title,
+            }
+            for s in found[:limit]
+        ]
+        return {"sessions": shown, "more": len(found) > limit}
+
+    def _running_keys(self) -> list[str]:
+        return [key for key, session in self._sessions.items() if session.turn is not None]
+
+    def _session(self, key: str) -> Session:
+        if key not in self._sessions:
+            now = time.time()
+            session = Session(key, f"demo_{secrets.token_hex(6)}", now, now)
+            self._sessions[key] = session
+            self._group.create_task(self._serve(session))
+        return self._sessions[key]
+
+    # ── turns ───────────────────────────────────────────────────────────────
+
+    def _stop(self, session: Session) -> None:
+        if session.turn is not None and session.turn.task is not None:
+            session.turn.task.cancel()
+
+    async def _serve(self, session: Session) -> None:
+        """One message after the other, as Hermes does for one chat."""
+        while True:
+            while session.waiting:
+                message = session.waiting.popleft()
+                id_ = session.session_id
+                session.turn = Turn(
+                    turn_id=f"{id_}:{id_}:{secrets.token_hex(4)}",
+                    session_id=id_,
+                    session_key=session.key,
+                    message_id=message.message_id,
+                    text=message.text,
+                )
+                session.title = session.title or " ".join(message.text.split())[:60]
+                session.count, session.updated = session.count + 2, time.time()
+                session.turn.task = self._group.create_task(self._turn(session.turn))
+                await asyncio.wait([session.turn.task])
+                session.turn = None
+            session.woken.clear()
+            await session.woken.wait()
+
+    async def _turn(self, turn: Turn) -> None:
+        id_, key, message_id = turn.turn_id, turn.session_key, turn.message_id
+        shown = turn.text[: wire.PREVIEW_CHARS + 1]
+        self._emit(wire.ProcessingStarted(key, message_id))
+        started = wire.TurnStarted(id_, turn.session_id, key, wire.PLATFORM, MODEL, shown)
+        self._emit(started)
+        try:
+            answer = await self._script.play(turn)
+        except asyncio.CancelledError:
+            self._emit(wire.LoopStopped(key, "stop"))
+            self._emit(wire.TurnEnded(id_, turn.session_id, False, True, False, "interrupted"))
+            self._emit(wire.ProcessingEnded(key, message_id, "cancelled"))
+            raise
+        if answer is not None:  # a failed turn has no such end, in Hermes neither
+            self._emit(wire.TurnAnswered(id_, answer))
+            self._emit(wire.TurnEnded(id_, turn.session_id, True, False, False, "text_response"))
+            self._script.send(turn, answer)
+        self._emit(wire.ProcessingEnded(key, message_id, "success"))
+
+
+async def serve(endpoint: str, pace: float) -> None:
+    """Link to loomid and answer until stdin ends."""
+    loop = asyncio.get_running_loop()
+    link: Link
+    agent: Agent
+
+    def emit(fact: Any) -> None:  # noqa: ANN401 - any fact of the wire
+        link.emit(wire.KINDS[type(fact)], asdict(fact))
+
+    def execute(command: wire.Command) -> None:
+        loop.call_soon_threadsafe(lambda: link.reply(agent.execute(command)))
+
+    def inventory() -> None:
+        loop.call_soon_threadsafe(agent.inventory)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            agent = Agent(emit, group, pace)
+            link = Link(_identity(), [endpoint], execute=execute, inventory=inventory, log=log)
+            link.start()
+            try:
+                await _stdin_ends()
+            finally:
+                await asyncio.to_thread(link.stop)
+            raise _Done
+    except* _Done:
+        pass
+
+
+class _Done(Exception):
+    """Ends the task group."""
+
+
+async def _stdin_ends() -> None:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(1024):
+        pass
+
+
+def _identity() -> Identity:
+    try:
+        started = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        started = 0.0
+    return Identity(
+        gateway_id=secrets.token_hex(8),
+        boot=secrets.token_hex(8),
+        pid=os.getpid(),
+        pid_started=started,
+        name="Demo",
+        hermes_version="demo",
+        shim_version="demo",
+        hooks=[],
+        features=FEATURES,
+        home_chat=wire.HOME_CHAT,
+        home_key=KEY + wire.HOME_CHAT,
+    )
+
+
+def main() -> None:
+    """`python -m loomid.demo_agent ENDPOINT [SECONDS BETWEEN WORDS]`"""
+    logging.basicConfig(level=logging.WARNING, format="demo agent: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for loomid, which closes our stdin
+    pace = float(sys.argv[2]) if len(sys.argv) > 2 else PACE_S
+    asyncio.run(serve(sys.argv[1], pace))
+
+
+if __name__ == "__main__":
+    main()

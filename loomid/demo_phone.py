@@ -1,0 +1,155 @@
+"""A phone in the terminal for `loomid --demo`: pairs and speaks LMP v1 over a real WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from loomid import __version__
+from loomid.lmp import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+HELP = {
+    "/once": "approve what the agent asks for",
+    "/deny": "refuse it",
+    "/stop": "cancel the run",
+    "/new": "let the next message begin a new task",
+    "/quit": "end the demo",
+}
+
+
+@dataclass
+class Phone:
+    """One device; `show` gets what its screen would show, piece by piece."""
+
+    code: Mapping[str, Any]
+    """What the QR code holds."""
+    show: Callable[[str], None]
+    task_id: str | None = None
+    run_id: str | None = None
+    approvals: list[str] = field(default_factory=list)
+    _request: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _in_text: bool = False
+
+    async def run(self, lines: asyncio.Queue[str | None]) -> None:
+        """Pair; then send what is written and show what comes, until a None is written."""
+        fp = str(self.code.get("fp") or "").replace(":", "")
+        tls = aiohttp.Fingerprint(bytes.fromhex(fp)) if fp else True
+        async with (
+            aiohttp.ClientSession() as http,
+            http.ws_connect(self.code["url"], ssl=tls, max_msg_size=0) as socket,
+            asyncio.TaskGroup() as group,
+        ):
+            hello = {
+                "protocol_version": frames.PROTOCOL_VERSION,
+                "token": self.code["token"],
+                "device_info": {"model": "terminal", "os": "", "app_version": __version__},
+            }
+            await self._send(socket, "hello", **hello)
+            group.create_task(self._listen(socket))
+            while (line := await lines.get()) is not None:
+                await self._write(socket, line.strip())
+            await socket.close()
+
+    async def _send(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        type_: str,
+        **payload: Any,  # noqa: ANN401 - JSON
+    ) -> None:
+        if not socket.closed:
+            await socket.send_str(json.dumps({"v": 1, "type": type_, "payload": payload}))
+
+    async def _write(self, socket: aiohttp.ClientWebSocketResponse, line: str) -> None:
+        """What a person typed."""
+        request_id = f"t{next(self._request)}"
+        match line:
+            case "":
+                pass
+            case "/once" | "/deny" if self.approvals:
+                answer = {"approval_id": self.approvals[0], "choice": line[1:]}
+                await self._send(socket, "approval.resolve", request_id=request_id, **answer)
+            case "/stop" if self.run_id is not None:
+                await self._send(socket, "run.cancel", request_id=request_id, run_id=self.run_id)
+            case "/new":
+                self.task_id = None
+            case "/once" | "/deny" | "/stop":
+                self._line("There is nothing to answer or to stop.")
+            case _:
+                to = {"task_id": self.task_id} if self.task_id else {}
+                await self._send(socket, "session.send", request_id=request_id, text=line, **to)
+
+    async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in socket:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                try:
+                    frame, payload = frames.decode_server(message.data)
+                except (msgspec.DecodeError, KeyError):
+                    continue  # a type of a newer server: ignored, as LMP §6 asks
+                if isinstance(payload, frames.Ping):
+                    await self._send(socket, "pong")
+                else:
+                    self._take(frame, payload)
+        self._line(f"The connection was closed ({socket.close_code}).")
+
+    # ── the screen ──────────────────────────────────────────────────────────
+
+    def _take(self, frame: frames.Frame, payload: frames.Payload) -> None:
+        match payload:
+            case frames.HelloOk():
+                self._line(f"Paired with {payload.server_name} as {payload.device_id}.")
+            case frames.SendResult():
+                self.task_id = payload.task_id
+            case frames.ErrorPayload():
+                self._line(f"error {payload.code}: {payload.message}")
+            case frames.GatewayStatus():
+                state = "online" if payload.online else "offline"
+                self._line(f"gateway {payload.name}: {state}")
+            case frames.Notification():
+                self._line(f"NOTIFICATION {payload.title}: {payload.text}")
+            case frames.ApprovalRequired():
+                self.approvals.append(payload.approval_id)
+                self._line(f"APPROVE? {payload.command} ({payload.description}): /once or /deny")
+            case frames.ApprovalResolved():
+                if payload.approval_id in self.approvals:
+                    self.approvals.remove(payload.approval_id)
+                self._line(f"decided: {payload.choice}")
+            case _:
+                self._take_run(frame, payload)
+
+    def _take_run(self, frame: frames.Frame, payload: frames.Payload) -> None:
+        match payload:
+            case frames.RunStarted():
+                self.run_id = frame.run_id
+                self._line(f"run {payload.run_id} started")
+            case frames.RunDelta():
+                self._text(payload.text if payload.kind == "text" else f"({payload.text.strip()}) ")
+            case frames.RunToolStarted():
+                self._line(f"tool {payload.tool}: {payload.preview}")
+            case frames.RunToolFinished():
+                word = "done" if payload.ok else "did not run"
+                self._line(f"tool {payload.tool} {word} after {payload.duration:.1f} s")
+            case frames.RunCompleted():
+                self.run_id = None
+                self._line(f"run {payload.status}")
+            case frames.RunFailed():
+                self.run_id = None
+                self._line(f"run failed: {payload.error}")
+            case _:
+                pass
+
+    def _text(self, text: str) -> None:
+        self.show(text if self._in_text else f"  {text}")
+        self._in_text = True
+
+    def _line(self, text: str) -> None:
+        self.show(f"{chr(10) if self._in_text else ''}· {text}\n")
+        self._in_text = False

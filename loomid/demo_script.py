@@ -1,0 +1,207 @@
+"""What the agent of `loomid --demo` does in a turn: the facts a real Hermes would tell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim import wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+APPROVAL_S = 60.0
+MODEL, PROVIDER = "demo-model", "demo"
+CHOICES = ["once", "session", "deny"]
+COMMAND = "rm -rf ./build"
+KEY = f"agent:main:{wire.PLATFORM}:dm:"
+"""The session key of a chat is this and the chat's id."""
+LONG = (
+    "This answer is long on purpose, so that you can watch it arrive word by word, close "
+    "the app in the middle, open it again and find that nothing is missing and nothing is "
+    "there twice. "
+)
+HELP = {
+    "tool": "uses a tool",
+    "danger": "asks for approval before it runs a command",
+    "long": "gives a long answer (to cancel it, or to reconnect in the middle)",
+    "think": "thinks aloud before it answers",
+    "fail": "fails",
+    "notify": "answers, then sends a notification as a scheduled job would",
+}
+"""First word of a message → what the agent does. Anything else it says back."""
+
+
+@dataclass
+class Turn:
+    """One run of the agent."""
+
+    turn_id: str
+    session_id: str
+    session_key: str
+    message_id: str
+    text: str
+    call: int = 0
+    """Calls of the model so far."""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass
+class Script:
+    """Plays turns; `emit` takes facts, `pace` is the time between two words."""
+
+    emit: Callable[[Any], None]
+    pace: float
+    approvals: dict[str, asyncio.Future[tuple[str, str]]] = field(default_factory=dict)
+    """Open questions: approval id → (choice, command id)."""
+
+    async def play(self, turn: Turn) -> str | None:
+        """The turn that the first word asks for; returns the final text, None if it failed."""
+        word = (turn.text.lower().split() or [""])[0].strip(".,!?:")
+        match word:
+            case "tool":
+                return await self._tool(turn)
+            case "danger" | "approve":
+                return await self._danger(turn)
+            case "fail":
+                await self._fail(turn)
+                return None
+            case "long":
+                return await self._say(turn, LONG * 8)
+            case "think":
+                return await self._say(turn, "The answer is 42.", thought="Six times seven. ")
+            case "notify":
+                return await self._notify(turn)
+            case _:
+                return await self._say(turn, f"You wrote: {turn.text}")
+
+    def send(self, turn: Turn, text: str) -> None:
+        """A text delivered to the chat, as Hermes does at the end of a turn."""
+        chat = turn.session_key.removeprefix(KEY)
+        id_ = f"m{secrets.token_hex(4)}"
+        self.emit(
+            wire.Sent(chat, turn.session_key, id_, text, turn.message_id, True, False, False, None)
+        )
+
+    async def _tool(self, turn: Turn) -> str:
+        await self._say(turn, "Let me look.", tool_calls=1)
+        async with self._tool_call(turn, "terminal", "ls -l"):
+            await asyncio.sleep(self.pace * 10)
+        return await self._say(turn, "There are three files: a.txt, b.txt and c.txt.")
+
+    async def _danger(self, turn: Turn) -> str:
+        await self._say(turn, "", tool_calls=1)
+        async with self._tool_call(turn, "terminal", COMMAND) as call:
+            choice = await self._ask(turn, call)
+            call["status"] = "ok" if choice in {"once", "session"} else "blocked"
+        told = {
+            "deny": "You said no, so nothing was done.",
+            "timeout": "Nobody answered in time, so nothing was done.",
+        }
+        return await self._say(turn, told.get(choice, "You allowed it. (Nothing was deleted.)"))
+
+    async def _ask(self, turn: Turn, call: dict[str, str]) -> str:
+        """Ask for approval; returns Hermes' word for how it ended."""
+        approval_id = f"a{secrets.token_hex(6)}"
+        answer: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
+        self.approvals[approval_id] = answer
+        self.emit(
+            wire.ApprovalAsked(
+                approval_id=approval_id,
+                session_key=turn.session_key,
+                session_id=turn.session_id,
+                turn_id=turn.turn_id,
+                call_id=call["call_id"],
+                command=COMMAND,
+                description="recursive delete",
+                choices=CHOICES,
+                smart_denied=False,
+                timeout_s=APPROVAL_S,
+                answerable=True,
+            )
+        )
+        choice, command_id = "cancelled", None
+        try:
+            async with asyncio.timeout(APPROVAL_S):
+                choice, command_id = await answer
+        except TimeoutError:
+            choice = "timeout"
+        finally:
+            del self.approvals[approval_id]
+            self.emit(wire.ApprovalDone(approval_id, choice, command_id))
+        return choice
+
+    async def _fail(self, turn: Turn) -> None:
+        error = "HTTP 500: the model's server failed (this is what the demo was asked for)"
+        await self._say(turn, "I was about to", error=error)
+        self.send(turn, f"The model failed: {error}")
+
+    async def _notify(self, turn: Turn) -> str:
+        said = await self._say(turn, "A notification follows, as a scheduled job would send it.")
+        text = "The nightly backup is done: 3 files, 12 MB."
+        message_id = f"m{secrets.token_hex(4)}"
+        home = wire.HOME_CHAT
+        sent = wire.Sent(home, KEY + home, message_id, text, None, False, False, False, "backup")
+        self.emit(sent)
+        return said
+
+    async def _say(
+        self,
+        turn: Turn,
+        text: str,
+        *,
+        thought: str = "",
+        tool_calls: int = 0,
+        error: str | None = None,
+    ) -> str:
+        """One call of the model: its stream, then its end."""
+        turn.call += 1
+        id_, session_id, call = turn.turn_id, turn.session_id, turn.call
+        surface = wire.PLATFORM
+        self.emit(wire.ApiStarted(id_, session_id, call, MODEL, PROVIDER, surface))
+        self.emit(wire.StreamStarted(id_, call, session_id, MODEL, PROVIDER, surface))
+        said = ""
+        try:
+            for channel, words in (("reasoning", thought), ("text", text)):
+                for piece in re.findall(r"\S+\s*|\s+", words):
+                    await asyncio.sleep(self.pace)
+                    self.emit(wire.Delta(id_, call, piece, channel))
+                    said += piece if channel == "text" else ""
+        except asyncio.CancelledError:
+            self.emit(wire.StreamEnded(id_, call, said, False, "interrupted"))
+            raise
+        self.emit(wire.StreamEnded(id_, call, said, error is None, error))
+        if error is not None:
+            failed = wire.ApiFailed(id_, session_id, call, 500, "server_error", False, error)
+            self.emit(failed)
+            return said
+        finish = "tool_calls" if tool_calls else "stop"
+        self.emit(wire.ApiEnded(id_, call, finish, tool_calls, said))
+        if tool_calls and said:
+            self.emit(wire.Interim(id_, call, said, True))
+        return said
+
+    @contextlib.asynccontextmanager
+    async def _tool_call(
+        self, turn: Turn, tool: str, preview: str
+    ) -> AsyncIterator[dict[str, str]]:
+        call = {"call_id": f"call_{secrets.token_hex(4)}", "status": "ok"}
+        began = time.monotonic()
+        self.emit(
+            wire.ToolStarted(
+                turn.turn_id, turn.session_id, turn.call, call["call_id"], tool, preview
+            )
+        )
+        try:
+            yield call
+        except asyncio.CancelledError:
+            call["status"] = "cancelled"
+            raise
+        finally:
+            ms = (time.monotonic() - began) * 1000
+            self.emit(wire.ToolEnded(turn.turn_id, call["call_id"], tool, call["status"], ms))

@@ -1,0 +1,87 @@
+"""Real gateways: one a release for the whole run, and more where a test needs its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.hermes import RELEASES, Gateway, Release, Unavailable
+from tests.support.model import Model
+from tests.support.peer import Peer
+
+
+def _python_or_skip(release: Release) -> None:
+    try:
+        release.python()
+    except Unavailable as why:
+        if os.environ.get("LOOMI_REQUIRE_HERMES") == "1":
+            pytest.fail(str(why))
+        pytest.skip(str(why))
+
+
+@pytest.fixture(scope="session", params=RELEASES, ids=lambda release: f"hermes{release.name}")
+def release(request: pytest.FixtureRequest) -> Release:
+    """Each Hermes release in turn."""
+    _python_or_skip(request.param)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Model]:
+    """The scripted model server."""
+    with Model() as server:
+        yield server
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A directory with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="lo-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def pair(release: Release, model: Model) -> Iterator[tuple[Gateway, Peer]]:
+    """A running gateway of the release and what listens to its shim, shared by the tests."""
+    with tempfile.TemporaryDirectory(prefix="lo-") as name, Peer(Path(name)) as peer:
+        gateway = Gateway(release, Path(name), model.url, peer.endpoint, other=True)
+        try:
+            gateway.start()
+            peer.until(lambda: peer.hellos, 10, "the shim's hello")
+            yield gateway, peer
+        finally:
+            gateway.stop()
+
+
+@pytest.fixture
+def gateway(pair: tuple[Gateway, Peer]) -> Gateway:
+    """The shared gateway."""
+    return pair[0]
+
+
+@pytest.fixture
+def peer(pair: tuple[Gateway, Peer]) -> Peer:
+    """What listens to the shared gateway's shim."""
+    return pair[1]
+
+
+@pytest.fixture
+def own(release: Release, model: Model, folder: Path) -> Iterator[Callable[..., tuple[Gateway, Peer]]]:
+    """Makes a gateway (not started) and a peer for one test alone."""
+    made: list[tuple[Gateway, Peer]] = []
+
+    def make(**options: Any) -> tuple[Gateway, Peer]:
+        peer = Peer(folder)
+        peer.__enter__()
+        made.append((Gateway(release, folder, model.url, peer.endpoint, **options), peer))
+        return made[-1]
+
+    yield make
+    for gateway, peer in made:
+        gateway.stop()
+        peer.__exit__()

@@ -1,0 +1,257 @@
+"""A scripted model server (OpenAI chat completions) on loopback, for real gateways.
+
+What it answers is chosen by the last line of the user's message that begins with one of
+these words:
+
+    say N [MS]        N words "w0 w1 …", MS milliseconds apart
+    tool              one harmless terminal call, then a final answer
+    tools             two harmless terminal calls in one reply, then a final answer
+    tooltext N        N words, then the harmless call, then a final answer
+    danger [CMD]      a terminal call that needs an approval
+    dangers           two different ones in one reply
+    clarify           a question with two choices
+    think [N]         N reasoning deltas, then a short answer
+    slow [S]          five words a second for S seconds
+    fail [CODE]       an HTTP error
+    drop [N]          N words, then the connection breaks
+
+Anything else is echoed. Requests without tools (titles and the like) get a fixed answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "scripted"
+DANGER = "rm -rf /tmp/loomid-test-nothing-here"
+_WORDS = "say|tooltext|tools|tool|dangers|danger|clarify|think|slow|fail|drop"
+_LINE = re.compile(rf"^\W*({_WORDS})\b[ \t]*(.*)$", re.MULTILINE)
+
+Action = tuple[str, Any]
+
+
+def _numbers(text: str, *defaults: int) -> list[int]:
+    found = [int(number) for number in re.findall(r"\d+", text)]
+    return (found + list(defaults[len(found) :]))[: len(defaults)]
+
+
+def _words(count: int, pause_ms: int = 0) -> Iterator[Action]:
+    for index in range(count):
+        if pause_ms and index:
+            yield "pause", pause_ms / 1000
+        yield "text", f"w{index} "
+
+
+def _terminal(command: str) -> Action:
+    return "call", ("terminal", {"command": command})
+
+
+def _script(word: str, rest: str, lists_questions: bool) -> Iterator[Action]:
+    match word:
+        case "say":
+            yield from _words(*_numbers(rest, 5, 0))
+        case "slow":
+            yield from _words(_numbers(rest, 10)[0] * 5, 200)
+        case "tool":
+            yield _terminal("echo hi")
+        case "tools":
+            yield _terminal("echo one")
+            yield _terminal("echo two")
+        case "tooltext":
+            yield from _words(_numbers(rest, 20)[0])
+            yield _terminal("echo hi")
+        case "danger":
+            yield _terminal(rest or DANGER)
+        case "dangers":
+            yield _terminal(DANGER + "-1")
+            yield _terminal(DANGER + "-2")
+        case "clarify":
+            question = {"question": "Which colour?", "choices": ["red", "blue"]}
+            yield "call", ("clarify", {"questions": [question]} if lists_questions else question)
+        case "think":
+            yield from (("reasoning", f"r{index} ") for index in range(_numbers(rest, 5)[0]))
+            yield "text", "thought it through"
+        case "fail":
+            yield "error", _numbers(rest, 500)[0]
+        case "drop":
+            yield from _words(_numbers(rest, 10)[0])
+            yield "break", None
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content or ""
+
+
+def _plan(body: dict[str, Any]) -> Iterator[Action]:
+    tools = body.get("tools")
+    if not tools:
+        return iter([("text", "A short title")])
+    messages = body.get("messages") or []
+    last = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
+    user = _text(messages[last].get("content")) if last >= 0 else ""
+    results = [_text(m.get("content")) for m in messages[last + 1 :] if m.get("role") == "tool"]
+    if results:
+        return iter([("text", "done: "), ("text", " | ".join(r[:120] for r in results))])
+    found = _LINE.findall(user)
+    if not found:
+        return iter([("text", f"echo: {user[-200:]}")])
+    lists = any(
+        "questions" in tool.get("function", {}).get("parameters", {}).get("properties", {})
+        for tool in tools
+        if tool.get("function", {}).get("name") == "clarify"
+    )
+    return _script(found[-1][0], found[-1][1].strip(), lists)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Model
+
+    def log_message(self, *_: Any) -> None:
+        """No access log."""
+
+    def do_GET(self) -> None:
+        if self.path.rstrip("/").endswith("/models"):
+            entry = {"id": NAME, "object": "model", "owned_by": "tests", "context_length": 200000}
+            self._json(200, {"object": "list", "data": [entry]})
+        else:
+            self._json(404, {"error": {"message": "not found"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        self.server.note(body)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            (self._stream if body.get("stream") else self._whole)(_plan(body))
+
+    def _json(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _fail(self, code: int) -> None:
+        self._json(code, {"error": {"message": f"scripted failure {code}", "type": "scripted"}})
+
+    def _call(self, index: int, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        call_id = f"call_{next(self.server.serial):05d}"
+        function = {"name": name, "arguments": json.dumps(args)}
+        return {"index": index, "id": call_id, "type": "function", "function": function}
+
+    def _whole(self, actions: Iterator[Action]) -> None:
+        text, calls = "", []
+        for kind, value in actions:
+            if kind == "error":
+                return self._fail(value)
+            if kind == "text":
+                text += value
+            elif kind == "call":
+                calls.append(self._call(len(calls), *value))
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        if calls:
+            message["tool_calls"] = calls
+        self._json(200, self._body("message", message, calls, "chat.completion"))
+        return None
+
+    def _body(
+        self, part: str, value: dict[str, Any], calls: Any, kind: str, finish: bool = True
+    ) -> dict[str, Any]:
+        reason = ("tool_calls" if calls else "stop") if finish else None
+        choice = {"index": 0, part: value, "finish_reason": reason}
+        body = {"id": "c1", "object": kind, "created": 1, "model": NAME, "choices": [choice]}
+        if finish:
+            body["usage"] = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
+        return body
+
+    def _event(self, delta: dict[str, Any], calls: int = 0, finish: bool = False) -> None:
+        body = self._body("delta", delta, calls, "chat.completion.chunk", finish)
+        self._chunk(f"data: {json.dumps(body)}\n\n".encode())
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _stream(self, actions: Iterator[Action]) -> None:
+        begun, calls = False, 0
+        for kind, value in actions:
+            if kind == "error":
+                return self._fail(value)
+            if not begun:
+                begun = True
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self._event({"role": "assistant"})
+            if kind == "pause":
+                time.sleep(value)
+            elif kind == "text":
+                self._event({"content": value})
+            elif kind == "reasoning":
+                self._event({"reasoning_content": value})
+            elif kind == "call":
+                self._event({"tool_calls": [self._call(calls, *value)]})
+                calls += 1
+            elif kind == "break":
+                self.close_connection = True
+                self.connection.shutdown(2)
+                return None
+        self._event({}, calls, finish=True)
+        self._chunk(b"data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+        return None
+
+
+class Model(ThreadingHTTPServer):
+    """The server, running from construction until `close`; `seen` holds each request's messages."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.serial = itertools.count(1)
+        self.seen: list[list[dict[str, Any]]] = []
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The base URL, as an OpenAI client wants it."""
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def note(self, body: dict[str, Any]) -> None:
+        """Remember what was asked (conversations only)."""
+        if body.get("tools"):
+            self.seen.append(body.get("messages") or [])
+
+    def asked(self, text: str) -> bool:
+        """Whether a conversation held this user text."""
+        return any(
+            text in _text(m.get("content")) for ms in self.seen for m in ms if m["role"] == "user"
+        )
+
+    def close(self) -> None:
+        """Stop serving."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,147 @@
+"""/health, /internal/pair/new, the bind rule."""
+
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+
+from loomid.errors import ConfigError
+from loomid.lmp import pairing
+from loomid.web import check_bind, listen
+from tests.support.hub import ADMIN_TOKEN, serving
+
+BEARER = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+
+
+@pytest.fixture
+async def http(tmp_path):
+    async with serving(tmp_path) as server, aiohttp.ClientSession() as session:
+        session.server = server
+        yield session
+
+
+def url(http, path):
+    return f"http://{http.server.host}:{http.server.port}{path}"
+
+
+async def test_health(http):
+    async with http.get(url(http, "/health")) as response:
+        assert response.status == 200
+        assert await response.json() == {"ok": True, "v": 1}
+        assert response.headers["Server"] == "loomid"
+
+
+@pytest.mark.parametrize("path", ["/", "/ws/", "/internal", "/internal/pair/new"])
+async def test_nothing_else_is_there(http, path):
+    async with http.get(url(http, path)) as response:
+        assert response.status in (404, 405)
+
+
+async def test_ws_wants_an_upgrade(http):
+    async with http.get(url(http, "/ws")) as response:
+        assert response.status == 400
+
+
+async def test_a_script_gets_a_token_that_pairs(http):
+    async with http.post(url(http, "/internal/pair/new"), headers=BEARER) as response:
+        assert response.status == 200
+        assert response.headers["Cache-Control"] == "no-store"
+        qr = await response.json()
+    assert {"v", "url", "token", "name", "fp"} <= set(qr)
+    async with http.server.phone().connect(qr["token"]):
+        pass
+
+
+async def test_name_and_ttl_may_be_given(http):
+    async with http.post(
+        url(http, "/internal/pair/new"), headers=BEARER, json={"name": "Ann's", "ttl": 60}
+    ) as response:
+        qr = await response.json()
+    phone = http.server.phone()
+    async with phone.connect(qr["token"]):
+        (status,) = http.server.hub.devices()
+        assert (status.device.name, status.connected) == ("Ann's", True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"Authorization": "Bearer wrong"}, 403),
+        ({"Authorization": f"Basic {ADMIN_TOKEN}"}, 403),
+        ({**BEARER, "X-Forwarded-For": "127.0.0.1"}, 404),
+        ({**BEARER, "X-Forwarded-Host": "a"}, 404),
+        ({**BEARER, "x-forwarded-anything": "a"}, 404),
+        ({**BEARER, "Forwarded": "for=127.0.0.1"}, 404),
+        ({**BEARER, "X-Real-IP": "127.0.0.1"}, 404),
+        ({**BEARER, "Via": "1.1 proxy"}, 404),
+        ({**BEARER, "Origin": "http://localhost"}, 404),
+        ({**BEARER, "Host": "hermes.example.com"}, 404),
+        ({**BEARER, "Host": "127.0.0.1.example.com"}, 404),
+        ({**BEARER, "Host": "[::1"}, 404),
+        ({**BEARER, "Host": "localhost:1"}, 200),
+        ({**BEARER, "Host": "[::1]"}, 200),
+        ({**BEARER, "Host": "[::1]:80"}, 200),
+    ],
+)
+async def test_who_may_make_tokens(http, headers, status):
+    async with http.post(url(http, "/internal/pair/new"), headers=headers) as response:
+        assert response.status == status
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"ttl":"long"}', '{"name":5}'])
+async def test_a_wrong_body(http, body):
+    async with http.post(url(http, "/internal/pair/new"), headers=BEARER, data=body) as response:
+        assert response.status == 400
+
+
+async def test_outcome_of_a_token(tmp_path):
+    async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
+        token, _ = await server.hub.mint("x", 300)
+        waiting = tasks.create_task(server.hub.outcome(token.hash))
+        phone = server.phone()
+        async with phone.connect(token.reveal()):
+            assert (await waiting).device_id == phone.device_id
+        assert (await server.hub.outcome(token.hash)).device_id == phone.device_id
+        unused, _ = await server.hub.mint(None, 1)
+        assert await server.hub.outcome(unused.hash) is None
+        assert await server.hub.outcome(b"no such") is None
+
+
+def bound(host):
+    (one,) = listen(host, 0)
+    return one
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_bind_beyond_this_host_is_refused(host):
+    try:
+        one = bound(host)
+    except OSError:
+        pytest.skip("no such address family here")
+    with one:
+        with pytest.raises(ConfigError, match="LOOMI_ALLOW_INSECURE_BIND") as caught:
+            check_bind([one], tls=False, allow=False)
+        assert caught.value.exit_code == 78
+        check_bind([one], tls=True, allow=False)
+        check_bind([one], tls=False, allow=True)
+
+
+def test_a_loopback_bind_is_allowed(tmp_path):
+    with bound("127.0.0.1") as one, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "s"))
+        check_bind([one, unix], tls=False, allow=False)
+
+
+def test_a_port_in_use_is_an_os_error():
+    with bound("127.0.0.1") as one:
+        one.listen()
+        with pytest.raises(OSError, match="in use"):
+            listen("127.0.0.1", one.getsockname()[1])
+
+
+def test_the_qr_is_what_the_app_scans():
+    token = pairing.mint(bytes(32))
+    qr = pairing.qr("wss://h/ws", token, "host", "")
+    assert qr == {"v": 1, "url": "wss://h/ws", "token": token.reveal(), "name": "host", "fp": ""}
