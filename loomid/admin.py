@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.admin")
 
-MIN_TTL_S = 5.0
+MIN_TTL_S = 1.0
 MAX_BODY = 16_384
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -157,7 +157,7 @@ def _field(asked: dict[str, Any], key: str, parse: Callable[[object], Any]) -> A
 def _ttl(value: object) -> float:
     ttl = values.parse_duration(value)
     if not MIN_TTL_S <= ttl <= pairing.MAX_TOKEN_TTL_S:
-        raise ValueError("between 5 seconds and one day")
+        raise ValueError("between one second and one day")
     return ttl
 
 

@@ -99,7 +99,9 @@ async def _serve(
     )
     pump = Pump(gateways, events, store, key, time.time)
     limits = Limits(max_frame_bytes=config.max_frame_bytes, max_text_chars=100_000)
-    commands = Commands(vault, gateways, pump.runs, key, time.time, limits, group=tasks)
+    commands = Commands(
+        vault, gateways, pump.runs, key, time.time, limits, alive=events.projection, group=tasks
+    )
     status = Status(config, door, gateways, events)
     hub = Hub(
         vault,

@@ -30,7 +30,7 @@ def test_kept_by_its_directory_and_its_mode(daemon):
     "asked",
     [
         {"ttl": 0},
-        {"ttl": 4},
+        {"ttl": 0.5},
         {"ttl": 10**9},
         {"ttl": True},
         {"ttl": "x"},

@@ -80,7 +80,7 @@ async def test_pair_for_people(daemon, session):
 
 
 async def test_pair_that_nobody_answers(daemon):
-    done = await ctl(daemon, "pair", "--json", "--ttl", "5")
+    done = await ctl(daemon, "pair", "--json", "--ttl", "1")
     assert done.returncode == 1
     assert json.loads(done.stdout.splitlines()[1]) == {"paired": None}
     assert "ran out" in done.stderr
