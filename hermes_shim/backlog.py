@@ -138,6 +138,7 @@ class Backlog:
     def rewind(self, ack: int = 0) -> None:
         """A new connection: what is not acknowledged is to be sent again."""
         self.ack(ack)
+        self._tail = None  # loomid may have it already: what is joined now would be lost
         self._unsent = deque(self._facts)
         self._sent = self._flight_facts = self._flight_bytes = 0
 

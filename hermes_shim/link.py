@@ -269,13 +269,10 @@ class Link:
             case _:  # a beat
                 pass
 
-    def _hello(self) -> None:
-        dropped = self._dropped()
-        first = self._backlog.first
-        self._send(
-            wire.Hello(
-                wire=wire.WIRE_VERSION, first=first, dropped=dropped, **asdict(self._identity)
-            )
+    def _hello(self) -> bool:
+        who, first = asdict(self._identity), self._backlog.first
+        return self._send(
+            wire.Hello(wire.WIRE_VERSION, first=first, dropped=self._dropped(), **who)
         )
 
     def _welcome(self, message: wire.Welcome, ack: int) -> None:
@@ -320,7 +317,11 @@ class Link:
         if self._state == "connecting":
             self._reach(zmq, context)
         elif self._state != "linked" and self._ticks % (RETRY_BEATS * TICKS_A_BEAT) == 0:
-            self._hello()
+            self._retry()
+
+    def _retry(self) -> None:
+        if not self._hello():
+            self._lose()
 
     def _reach(self, zmq: Any, context: Any) -> None:  # noqa: ANN401
         if self._socket is None:

@@ -176,7 +176,9 @@ class Gateways:
             return
         if isinstance(message, wire.Hello):
             self._hello(peer, message)
-        elif boot is None:
+        elif boot is None or not boot.online:
+            # One that was silent (stopped, say) may not know that it was given up: its hello
+            # brings it back, and it sends again what is dropped here.
             self._ask(peer)
         elif message is not None:
             self._roster.heard(boot, peer)

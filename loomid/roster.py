@@ -56,7 +56,7 @@ class Boot:
     peer: bytes | None = None  # where it was heard last
     first_at: float = 0.0
     since: float = 0.0
-    online: bool = False
+    online: bool = False  # its link is alive
     replaced: bool = False  # a newer process speaks for the gateway
     superseded: bool = False  # … and has said what is alive
     local: bool = False  # its pid means the same here as there
@@ -97,12 +97,12 @@ class Roster:
         current = self._current.get(boot.gateway_id)
         rival = current if current is not boot and current is not None else None
         boot.replaced = rival is not None and rival.online and not _newer(boot, rival)
-        if boot.replaced:
-            return boot, []
-        boot.lost = boot.superseded = False
         if not boot.online or rival:
             boot.since = now
         boot.online = True
+        if boot.replaced:
+            return boot, []
+        boot.lost = boot.superseded = False
         self._current[boot.gateway_id] = boot
         up = GatewayUp(
             hello.name, hello.hermes_version, hello.shim_version, hello.features, hello.home_key

@@ -5,106 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import stat
-import time
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_shim import wire
-from hermes_shim.link import Link
 from loomid.errors import GatewayOffline, OutcomeUnknown
-from loomid.gateway import CommandFailed, Gateways
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
-from tests.support.host import delta, identity
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-BEAT = 0.05
-
-
-async def until(condition: Callable[[], Any], bound: float = 10.0) -> None:
-    async with asyncio.timeout(bound):
-        while not condition():  # noqa: ASYNC110 - what another thread does sets no event
-            await asyncio.sleep(0.002)
-
-
-class Shim:
-    """A Link whose owner records what loomid asks."""
-
-    def __init__(self, path: Path, **fields: Any) -> None:
-        self.commands: list[wire.Command] = []
-        self.answer = True
-        self.link = Link(
-            identity(**fields),
-            [f"ipc://{path.parent}/absent.sock", f"ipc://{path}"],
-            execute=self.execute,
-            inventory=lambda: self.link.emit("inventory", {"keys": [], "approvals": []}),
-            log=logging.getLogger("shim"),
-            beat_s=BEAT,
-        )
-
-    def execute(self, command: wire.Command) -> None:
-        self.commands.append(command)
-        if command.args.get("raise"):
-            raise KeyError("secret")
-        if self.answer:
-            error = command.args.get("error")
-            self.link.reply(wire.Result(command.id, error, value={"echo": command.args}))
-
-
-class Daemon:
-    """Gateways with everything it took."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        options = {"acked": {}, "instance": "i1", "deadline_s": 5.0} | options
-        self.gateways = Gateways(path, version="0.1.0", clock=time.time, beat_s=BEAT, **options)
-        self.taken: list[Arrival] = []
-
-    def take(self) -> list[Arrival]:
-        self.taken += self.gateways.take()
-        return self.taken
-
-    def ack(self) -> None:
-        for arrival in self.taken:
-            if arrival.n:
-                self.gateways.ack(arrival.gateway_id, arrival.boot, arrival.n)
-
-    def of(self, *types: type) -> list[Any]:
-        return [a.fact for a in self.take() if isinstance(a.fact, types)]
-
-    def texts(self) -> str:
-        return "".join(fact.text for fact in self.of(wire.Delta))
-
-
-@asynccontextmanager
-async def daemon(path: Path, **options: Any) -> AsyncIterator[Daemon]:
-    it = Daemon(path, **options)
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(it.gateways.run())
-        await it.gateways.ready.wait()
-        yield it
-        task.cancel()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run" / "hermes.sock"
-
-
-@pytest.fixture
-def shim_of(path: Path) -> Iterator[Callable[..., Shim]]:
-    shims: list[Shim] = []
-
-    def make(**fields: Any) -> Shim:
-        shims.append(Shim(path, **fields))
-        return shims[-1]
-
-    yield make
-    for shim in shims:
-        shim.link.stop(0.0)
+from loomid.gateway import CommandFailed
+from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp
+from tests.support.host import delta
+from tests.support.link import daemon, until
 
 
 async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
