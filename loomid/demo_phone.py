@@ -106,13 +106,14 @@ class Phone:
         match payload:
             case frames.HelloOk():
                 self._line(f"Paired with {payload.server_name} as {payload.device_id}.")
+                for gateway in payload.gateways or ():
+                    self._gateway(gateway)
             case frames.SendResult():
                 self.task_id = payload.task_id
             case frames.ErrorPayload():
                 self._line(f"error {payload.code}: {payload.message}")
             case frames.GatewayStatus():
-                state = "online" if payload.online else "offline"
-                self._line(f"gateway {payload.name}: {state}")
+                self._gateway(payload)
             case frames.Notification():
                 self._line(f"NOTIFICATION {payload.title}: {payload.text}")
             case frames.ApprovalRequired():
@@ -145,6 +146,9 @@ class Phone:
                 self._line(f"run failed: {payload.error}")
             case _:
                 pass
+
+    def _gateway(self, one: frames.GatewayInfo | frames.GatewayStatus) -> None:
+        self._line(f"gateway {one.name}: {'online' if one.online else 'offline'}")
 
     def _text(self, text: str) -> None:
         self.show(text if self._in_text else f"  {text}")
