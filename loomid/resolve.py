@@ -11,7 +11,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
-from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown
+from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown, UnknownApproval
 from loomid.gateway import CommandFailed
 from loomid.lmp import approvals, frames, requests
 from loomid.lmp.approvals import Claim
@@ -63,10 +63,17 @@ class Resolver:
             self._group.create_task(self._settle(claim, self._recall(claim)))
         return claim is not None
 
-    def order(self, answer: frames.ApprovalResolve, token: str) -> Order:
+    async def order(self, answer: frames.ApprovalResolve, token: str) -> Order:
         """The command for an answer that may be given now. Raises the error it deserves."""
         gateway_id, view = self._find(answer.approval_id)
-        view = self._claims.check(view, answer.approval_id, answer.choice)
+        try:
+            view = self._claims.check(view, answer.approval_id, answer.choice)
+        except (UnknownApproval, AlreadyResolved) as error:
+            if "choice" not in error.params:
+                choice = await self._vault.decision(answer.approval_id)
+                if choice is not None:
+                    raise AlreadyResolved(choice=choice) from None
+            raise
         if self._gateways.boot_of(gateway_id) != view.boot:
             raise GatewayOffline
         args: dict[str, Any] = {"approval_id": view.shim_id, "choice": answer.choice}

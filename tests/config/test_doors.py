@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import socket
 import ssl
 from dataclasses import replace
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from loomid import config, doors
 from loomid.errors import BusyError, ConfigError
+from tests.support import certificates
 
 
 @pytest.fixture
@@ -25,28 +21,7 @@ def settings():
 
 @pytest.fixture(scope="module")
 def pems(tmp_path_factory):
-    """A certificate, its key, the key with a password, another key."""
-    folder = tmp_path_factory.mktemp("tls")
-    key, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loomi.test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now)
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    plain = serialization.NoEncryption()
-    locked = serialization.BestAvailableEncryption(b"secret")
-    (folder / "cert.pem").write_bytes(b"# a comment\n" + certificate.public_bytes(pem))
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, pkcs8, plain))
-    (folder / "locked.pem").write_bytes(key.private_bytes(pem, pkcs8, locked))
-    (folder / "other.pem").write_bytes(other.private_bytes(pem, pkcs8, plain))
+    folder = certificates.make(tmp_path_factory.mktemp("tls"))
     (folder / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----")
     return folder
 

@@ -12,6 +12,7 @@ import time
 import aiohttp
 import pytest
 
+from tests.support import certificates
 from tests.support.daemon import Daemon
 from tests.support.plain_phone import PlainPhone
 
@@ -70,6 +71,34 @@ async def test_health(tmp_path, session):
     with Daemon(tmp_path) as daemon:
         async with session.get(f"http://127.0.0.1:{daemon.port}/health") as answer:
             assert await answer.json() == {"ok": True, "v": 1}
+
+
+async def test_tls(tmp_path, session):
+    """The code's fingerprint is all that a phone needs to trust its own server."""
+    certificates.make(tmp_path)
+    pems = {
+        "LOOMI_TLS_CERT": str(tmp_path / "cert.pem"),
+        "LOOMI_TLS_KEY": str(tmp_path / "key.pem"),
+    }
+    with Daemon(tmp_path, **pems) as daemon:
+        code = (await asyncio.to_thread(daemon.pair))["qr"]
+        assert code["url"] == f"wss://127.0.0.1:{daemon.port}/ws"
+        pinned = aiohttp.Fingerprint(bytes.fromhex(code["fp"]))
+        phone = await PlainPhone.connect(session, code["url"], ssl=pinned, token=code["token"])
+        daemon.process.terminate()
+        assert await phone.closed() == 1001
+        assert await asyncio.to_thread(daemon.wait) == 0
+
+
+async def test_beyond_this_host_when_that_was_allowed(tmp_path, session):
+    daemon = Daemon(tmp_path, LOOMI_ALLOW_INSECURE_BIND="true")
+    daemon.listen = "0.0.0.0:0"
+    with daemon:
+        assert daemon.status()["listen"] == [f"0.0.0.0:{daemon.port}"]
+        code = (await asyncio.to_thread(daemon.pair))["qr"]
+        assert "0.0.0.0" not in code["url"]
+        phone = await PlainPhone.connect(session, daemon.url, token=code["token"])
+        await phone.socket.close()
 
 
 def test_the_log_says_where_it_listens(tmp_path):

@@ -17,9 +17,11 @@ class PlainPhone:
         self.hello_ok = hello_ok
 
     @classmethod
-    async def connect(cls, session: aiohttp.ClientSession, url: str, **hello: Any) -> PlainPhone:
+    async def connect(
+        cls, session: aiohttp.ClientSession, url: str, *, ssl: Any = True, **hello: Any
+    ) -> PlainPhone:
         """Connect and say hello, with a token or with device_id and credential."""
-        socket = await session.ws_connect(url)
+        socket = await session.ws_connect(url, ssl=ssl)
         payload = {"protocol_version": 1, **hello}
         await socket.send_str(json.dumps({"v": 1, "type": "hello", "payload": payload}))
         frame = json.loads(await asyncio.wait_for(socket.receive_str(), 5))
