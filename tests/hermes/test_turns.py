@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.hermes import Gateway
-from tests.support.peer import Peer
+from tests.support.peer import Peer, inject, key_of, run
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
-
-def inject(peer: Peer, text: str, chat: str, message_id: str, mode: str = "queue", **more: str):
-    return peer.call("inject", chat_id=chat, text=text, message_id=message_id, mode=mode, **more)
 
 
 def test_say(gateway: Gateway, peer: Peer) -> None:
@@ -44,18 +40,6 @@ def test_say(gateway: Gateway, peer: Peer) -> None:
         assert not peer.all("edited", at)
     order = [f["kind"] for f in peer.facts[at:]]
     assert order.index("injected") < order.index("processing.started") < order.index("turn.started")
-
-
-def key_of(chat: str) -> str:
-    return f"agent:main:loomi:dm:{chat}"
-
-
-def run(peer: Peer, text: str, chat: str, message_id: str, seconds: float = 40) -> tuple[int, str]:
-    """Inject and wait until Hermes is done with it: where its facts begin, and its turn."""
-    at = peer.mark()
-    assert inject(peer, text, chat, message_id).error is None
-    peer.wait("processing.ended", at, seconds, message_id=message_id)
-    return at, peer.wait("turn.started", at, session_key=key_of(chat))["turn_id"]
 
 
 def test_tool(peer: Peer) -> None:
