@@ -127,3 +127,23 @@ class Peer:
     def call(self, op: str, **args: Any) -> wire.Result:
         """Send a command and wait for its answer."""
         return self.result(self.send(op, **args))
+
+
+def key_of(chat: str) -> str:
+    """The session key of one of our chats."""
+    return f"agent:main:{wire.PLATFORM}:dm:{chat}"
+
+
+def inject(
+    peer: Peer, text: str, chat: str, message_id: str, mode: str = "queue", **more: str
+) -> wire.Result:
+    """Hand a phone's message to Hermes."""
+    return peer.call("inject", chat_id=chat, text=text, message_id=message_id, mode=mode, **more)
+
+
+def run(peer: Peer, text: str, chat: str, message_id: str, seconds: float = 40) -> tuple[int, str]:
+    """Inject and wait until Hermes is done with it: where its facts begin, and its turn."""
+    at = peer.mark()
+    assert inject(peer, text, chat, message_id).error is None
+    peer.wait("processing.ended", at, seconds, message_id=message_id)
+    return at, peer.wait("turn.started", at, session_key=key_of(chat))["turn_id"]
