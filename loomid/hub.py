@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from loomid.devices import Devices
-from loomid.errors import RateLimited, Unauthorized
+from loomid.errors import Internal, RateLimited, Unauthorized
 from loomid.lmp import frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
@@ -164,8 +164,8 @@ class Hub:
             # The exception's own text may hold what a phone wrote: it is not logged.
             traces = "\n".join(_traces(error))
             log.error("serving %s failed: %s", _name(phone), traces)
-            phone.end(Code.INTERNAL, "internal")
-            await socket.close(Code.INTERNAL, "internal")
+            phone.refuse(Internal())
+            await phone.leave()
         finally:
             place.leave()
             self._left(phone)
