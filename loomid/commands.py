@@ -94,6 +94,11 @@ class Commands:
         """The task of the home channel, for `hello.ok`."""
         return self._tasks.home()
 
+    @property
+    def under_way(self) -> int:
+        """How many requests are being carried out or settled."""
+        return len(self._flights) + len(self._resolver.settling)
+
     async def recover(self) -> None:
         """Begin to settle what a former process left open; never sends a command again."""
         await self._resolver.load()
