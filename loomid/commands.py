@@ -154,9 +154,8 @@ class Commands:
             flight.answer.set_result(await work)
         except PhoneError as error:
             flight.answer.set_result(error)
-        except Exception:
-            # A bug in one request must not end the daemon.
-            log.exception("a request failed with an error of our own")
+        except Exception as error:  # noqa: BLE001 - a bug in one request must not end the daemon
+            orders.report("a request", error)
             flight.answer.set_result(Internal())
         finally:
             flight.answer.cancel()

@@ -122,9 +122,8 @@ class Resolver:
             else:
                 await self._give_back(claim)
             await self._tidy()
-        except Exception:
-            # A bug in one answer must not end the daemon.
-            log.exception("settling the answer to an approval failed")
+        except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
+            orders.report("the answer to an approval", error)
         finally:
             self.settling.discard(claim.approval_id)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from loomid.lmp.runs import ApprovalView
 
 from hermes_shim import wire
 from loomid import errors
 from loomid.lmp import approvals
 from loomid.lmp.approvals import Claim, Claims
+from loomid.lmp.runs import ApprovalView
 
 VIEW = ApprovalView(
     approval_id="a1",

@@ -197,7 +197,7 @@ class Side:
 
     # ── what a phone does and sees ──
 
-    async def ask(self, type_: str, device: Device = PHONE, **payload: Any) -> dict[str, Any]:
+    async def ask(self, type_: str, device: Device = PHONE, /, **payload: Any) -> dict[str, Any]:
         """The payload of a request's result. Raises PhoneError."""
         frame = frames.decode_client(json.dumps({"v": 1, "type": type_, "payload": payload}))
         answer, result = await self.commands.execute(device, frame)
@@ -205,7 +205,7 @@ class Side:
         fields: dict[str, Any] = json.loads(frames.encode_payload(result))
         return fields
 
-    async def refused(self, type_: str, device: Device = PHONE, **payload: Any) -> PhoneError:
+    async def refused(self, type_: str, device: Device = PHONE, /, **payload: Any) -> PhoneError:
         """The error of a request that must have one."""
         try:
             answer = await self.ask(type_, device, **payload)
