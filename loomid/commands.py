@@ -94,6 +94,11 @@ class Commands:
         """The task of the home channel, for `hello.ok`."""
         return self._tasks.home()
 
+    @property
+    def under_way(self) -> int:
+        """How many requests are being carried out or settled."""
+        return len(self._flights) + len(self._resolver.settling)
+
     async def recover(self) -> None:
         """Begin to settle what a former process left open; never sends a command again."""
         await self._resolver.load()
@@ -149,9 +154,8 @@ class Commands:
             flight.answer.set_result(await work)
         except PhoneError as error:
             flight.answer.set_result(error)
-        except Exception:
-            # A bug in one request must not end the daemon.
-            log.exception("a request failed with an error of our own")
+        except Exception as error:  # noqa: BLE001 - a bug in one request must not end the daemon
+            orders.report("a request", error)
             flight.answer.set_result(Internal())
         finally:
             flight.answer.cancel()

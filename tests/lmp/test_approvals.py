@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from loomid.lmp.runs import ApprovalView
 
 from hermes_shim import wire
 from loomid import errors
 from loomid.lmp import approvals
 from loomid.lmp.approvals import Claim, Claims
+from loomid.lmp.runs import ApprovalView
 
 VIEW = ApprovalView(
     approval_id="a1",
@@ -60,9 +60,9 @@ def test_claims_are_found_and_outdated() -> None:
     claims = Claims([CLAIM])
     assert claims.get("a1") == claims.of_request("d1", "r1") == CLAIM
     assert claims.of_request("d2", "r1") is None
-    assert claims.outdated(2.0, lambda _: False) == []
-    assert claims.outdated(1.0, lambda _: True) == []
-    assert claims.outdated(2.0, lambda _: True) == [CLAIM]
+    assert claims.outdated(2.0, lambda _: True) == []
+    assert claims.outdated(1.0, lambda _: False) == []
+    assert claims.outdated(2.0, lambda _: False) == [CLAIM]
     claims.drop(replace(CLAIM, command_id="c2"))
     assert claims.all() == [CLAIM]
     claims.drop(CLAIM)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from hermes_shim import wire
 from hermes_shim.link import Link
 from loomid.commands import Commands
+from loomid.errors import PhoneError
 from loomid.gateway import Gateways
-from loomid.lmp import frames
-from loomid.lmp.facts import GatewayUp
-from loomid.lmp.projection import Projection
-from loomid.lmp.runs import Runs
+from loomid.lmp import frames, ids
+from loomid.log import Log
+from loomid.pump import Pump
 from loomid.store import Store
 from loomid.vault import Device, Vault
 from tests.support.host import identity
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-BEAT_S = 0.05
+BEAT_S = 0.5
 LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
 PHONE = Device("dev_1", "Pixel", b"", 0, 0.0)
 TABLET = Device("dev_2", "Tab", b"", 0, 0.0)
@@ -136,24 +135,19 @@ class Host:
 
 
 class Side:
-    """One start of loomid; leaving the context kills it, at whatever it was."""
+    """One start of loomid; leaving the context ends it at once, whatever it was doing."""
 
     def __init__(
         self, directory: Path, *, patience_s: float = 10.0, deadline_s: float = 5.0
     ) -> None:
-        self.directory = directory
         self.socket = directory / "h.sock"
-        self.projection = Projection()
-        self.runs: dict[str, Runs] = {}
-        self.events: list[frames.Event] = []
+        self._path = directory / "state.db"
         self._patience_s, self._deadline_s = patience_s, deadline_s
         self._stack = contextlib.AsyncExitStack()
-        self._ids = itertools.count(1)
 
-    async def __aenter__(self) -> Side:
-        store = await self._stack.enter_async_context(
-            await Store.open(self.directory / "state.db", time.time)
-        )
+    async def __aenter__(self) -> Self:
+        store = await self._stack.enter_async_context(await Store.open(self._path, time.time))
+        self.log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
         self.vault = Vault(store)
         self.key = await self.vault.secret()
         self.gateways = Gateways(
@@ -161,29 +155,100 @@ class Side:
             version="0.1.0",
             instance="i",
             clock=time.time,
-            acked={},
+            acked=await store.acks(),
             beat_s=BEAT_S,
             deadline_s=self._deadline_s,
         )
-        self._killed = asyncio.Event()
-        self.group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._tasks = [self.group.create_task(self.gateways.run())]
-        self._tasks.append(self.group.create_task(self._pump()))
-        await self.gateways.ready.wait()
-        self.commands = Commands(
-            self.vault,
-            self.gateways,
-            self.runs,
-            self.key,
-            time.time,
-            LIMITS,
-            alive=self.projection,
-            group=self.group,
-            patience_s=self._patience_s,
-        )
-        await self.commands.recover()
+        self.pump = Pump(self.gateways, self.log, store, self.key, time.time)
+        started = asyncio.Event()
+        life = asyncio.create_task(self._live(started))  # noqa: TID251 - not a part of the daemon
+        self._stack.push_async_callback(self._end, life)
+        await started.wait()
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def _live(self, started: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.gateways.run())
+            group.create_task(self.pump.run())
+            await self.gateways.ready.wait()
+            await self.pump.ready.wait()
+            self.commands = Commands(
+                self.vault,
+                self.gateways,
+                self.pump.runs,
+                self.key,
+                time.time,
+                LIMITS,
+                alive=self.log.projection,
+                group=group,
+                patience_s=self._patience_s,
+            )
+            await self.commands.recover()
+            started.set()
+            await asyncio.Future()
+
+    async def _end(self, life: asyncio.Task[None]) -> None:
+        life.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await self._stack.__aexit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+            await life
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    # ── what a phone does and sees ──
+
+    async def ask(self, type_: str, device: Device = PHONE, /, **payload: Any) -> dict[str, Any]:
+        """The payload of a request's result. Raises PhoneError."""
+        frame = frames.decode_client(json.dumps({"v": 1, "type": type_, "payload": payload}))
+        answer, result = await self.commands.execute(device, frame)
+        assert answer == f"{type_}.result"
+        fields: dict[str, Any] = json.loads(frames.encode_payload(result))
+        return fields
+
+    async def refused(self, type_: str, device: Device = PHONE, /, **payload: Any) -> PhoneError:
+        """The error of a request that must have one."""
+        try:
+            answer = await self.ask(type_, device, **payload)
+        except PhoneError as error:
+            return error
+        raise AssertionError(answer)
+
+    async def online(self, host: Host) -> Host:
+        """Start a gateway and wait until it can take commands."""
+        host.link.start()
+        await until(lambda: self.gateways.boot_of(host.gateway_id) == host.boot)
+        return host
+
+    def run_id(self, turn: str, gateway_id: str = "gw1") -> str:
+        return ids.run_id(self.key, gateway_id, turn)
+
+    def task_id(self, session: str, gateway_id: str = "gw1") -> str:
+        return ids.task_id(self.key, gateway_id, session)
+
+    def approval_id(self, shim_id: str, boot: str = "boot1") -> str:
+        return ids.approval_id(self.key, "gw1", boot, shim_id)
+
+    async def run_begun(self, turn: str) -> str:
+        """Wait until a run is visible; its id."""
+        await until(lambda: self.run_id(turn) in self.log.projection.live_runs())
+        return self.run_id(turn)
+
+    async def run_over(self, turn: str) -> str:
+        await until(lambda: self.run_id(turn) not in self.log.projection.live_runs())
+        return self.run_id(turn)
+
+    def waiting(self) -> list[str]:
+        """Ids of the approvals that phones see pending."""
+        events = (placed.event.payload for placed in self.log.projection.pending())
+        return [e.approval_id for e in events if isinstance(e, frames.ApprovalRequired)]
+
+    async def asked(self, shim_id: str, boot: str = "boot1") -> str:
+        """Wait until an approval is visible; its id."""
+        name = self.approval_id(shim_id, boot)
+        await until(lambda: name in self.waiting())
+        return name
+
+    async def decided(self, shim_id: str, boot: str = "boot1") -> str:
+        name = self.approval_id(shim_id, boot)
+        await until(lambda: name not in self.waiting())
+        return name
