@@ -160,6 +160,10 @@ async def test_what_the_dead_left_is_read_before_they_are_given_up(path, peer, m
         await until(lambda: it.gateways._paused)
         peer.context.destroy(linger=1000)
         await until(lambda: it.gateways._unreachable)
+        ticks = []
+        tick = it.gateways._tick
+        monkeypatch.setattr(it.gateways, "_tick", lambda: ticks.append(tick()))
+        await until(lambda: len(ticks) > 10)
         await until(lambda: it.of(GatewayDown))
         assert [a.n for a in it.taken if a.n] == list(range(1, 401))
 
