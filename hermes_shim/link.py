@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 QUEUE_DELTAS = 10_000
 QUEUE_ALL = 20_000
 TICKS_A_BEAT = 4  # the link thread looks around this often; a new loomid is found within one
-RETRY_BEATS = 15  # refused: an upgraded loomid is noticed by its new socket, the rest by this
+RETRY_BEATS = 15  # refused or replaced: an upgraded loomid is noticed at once, the rest by this
 PATIENCE_BEATS_MAX = 15  # a loomid that is stopped keeps what we sent; no need to hurry
 MESSAGE_MAX = 16 << 20
 _PREFIX = "ipc://"
@@ -131,8 +131,10 @@ class Link:
         """Start the threads. Raises ImportError without pyzmq."""
         import zmq
 
+        if self._forked:
+            return
         with self._control:
-            if self._forked or any(thread.is_alive() for thread in self._threads):
+            if any(thread.is_alive() for thread in self._threads):
                 return
             self._zmq, self._pipe, self._end = zmq, os.pipe(), object()
             os.set_blocking(self._pipe[0], False)
@@ -145,9 +147,9 @@ class Link:
 
     def stop(self, wait_s: float = 1.0) -> None:
         """Wait at most `wait_s` for acknowledgements, say bye and end the threads."""
+        if self._forked or self._state == "stopped":
+            return
         with self._control:
-            if self._forked or self._state == "stopped":
-                return
             atexit.unregister(self.stop)
             self._stop_at = time.monotonic() + wait_s * 0.75  # the rest is for the bye
             self._queue.put(self._end)
@@ -212,13 +214,12 @@ class Link:
         self._awake = False
         while self._inbox:
             item = self._inbox.popleft()
-            if item is self._end:
-                self._stopping = True
+            if isinstance(item, tuple):
+                self._backlog.add(*item)
             elif isinstance(item, wire.Result):
                 self._orders.settle(item)
-            else:
-                kind, t, body = item
-                self._backlog.add(kind, t, body)
+            elif item is self._end:  # else of an earlier stop
+                self._stopping = True
 
     def _receive(self) -> None:
         while self._socket is not None:
@@ -297,11 +298,7 @@ class Link:
         if self._state == "connecting":
             self._reach()
         elif self._state != "linked" and self._ticks % (RETRY_BEATS * TICKS_A_BEAT) == 0:
-            self._retry()
-
-    def _retry(self) -> None:
-        if not self._hello():
-            self._lose()
+            self._lose()  # and say hello again, wherever loomid is now
 
     def _reach(self) -> None:
         if self._socket is None:

@@ -24,6 +24,7 @@ LOST_BEATS = int(120 / wire.BEAT_S)
 GONE_CHECKS = 2  # a process seen gone once may still have facts in the socket
 MAX_BOOTS = 256
 MAX_N = 2**53
+MAX_ODDITIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,8 @@ class Roster:
     def _parse(self, kind: str, body: object) -> Any:  # noqa: ANN401 - one of many types
         if kind not in wire.FACTS:
             # A newer shim may know more; its facts are not asked for again.
-            self.oddities[f"unknown fact {kind:.40}"] += 1
+            known = len(self.oddities) < MAX_ODDITIES
+            self.oddities[f"unknown fact {kind:.40}" if known else "unknown fact"] += 1
             return None
         try:
             return facts.parse(kind, body)

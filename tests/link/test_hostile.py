@@ -17,6 +17,7 @@ from hermes_shim import wire
 from loomid import gateway
 from loomid.errors import ConfigError, StateError
 from loomid.gateway import Gateways
+from loomid.lmp.facts import GatewayDown
 from tests.support.host import delta
 from tests.support.link import daemon, until
 
@@ -147,6 +148,24 @@ async def test_more_than_can_be_held_waits_outside(path, peer, monkeypatch):
         await until(lambda: len(it.gateways._roster.arrivals) >= 100)
         assert len(it.gateways._roster.arrivals) <= 101
         await until(lambda: len([a for a in it.take() if a.n]) == 400)
+
+
+async def test_what_the_dead_left_is_read_before_they_are_given_up(path, peer, monkeypatch):
+    monkeypatch.setattr(gateway, "ARRIVALS_MAX", 100)
+    async with daemon(path) as it:
+        peer.send(HELLO)
+        await peer.answer("welcome")
+        for n in range(1, 401):
+            peer.send({"m": "facts", "boot": "bx", "facts": [[n, 1.0, "delta", delta("y")]]})
+        await until(lambda: it.gateways._paused)
+        peer.context.destroy(linger=1000)
+        await until(lambda: it.gateways._unreachable)
+        ticks = []
+        tick = it.gateways._tick
+        monkeypatch.setattr(it.gateways, "_tick", lambda: ticks.append(tick()))
+        await until(lambda: len(ticks) > 10)
+        await until(lambda: it.of(GatewayDown))
+        assert [a.n for a in it.taken if a.n] == list(range(1, 401))
 
 
 async def test_a_path_that_cannot_be_bound(tmp_path):
