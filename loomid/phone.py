@@ -26,12 +26,14 @@ from loomid.lmp.session import (
 )
 from loomid.lmp.wsframe import header
 from loomid.log import Gone
+from loomid.positions import Exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomid.lmp.frames import ClientFrame, ClientHello, Payload
     from loomid.outbox import Outbox
+    from loomid.places import Place
     from loomid.vault import Device
 
 GOODBYE_S = 2.0
@@ -100,6 +102,7 @@ class Phone:
         door: Door,
         clock: Callable[[], float],
         timing: Timing,
+        place: Place,
         *,
         max_first_bytes: int,
         stall_s: float,
@@ -121,6 +124,7 @@ class Phone:
         self._gone = asyncio.Event()
         self._flush_until = 0.0
         self._patience: asyncio.Timeout | None = None
+        self.place = place
         self.started = self._loop.time()
         self.device: Device | None = None
         self.outbox: Outbox | None = None
@@ -289,7 +293,10 @@ class Phone:
         if self.outbox is None:
             self._first.append(frames.render(0, parts))
         else:
-            self.outbox.push(parts)
+            try:
+                self.outbox.push(parts)
+            except Exhausted:
+                self.end(Code.INTERNAL, "the disk has failed for too long")
         self.wake()
 
     async def _write(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp import ClientConnectionResetError, WebSocketError, WSMsgType, web
+from aiohttp import WebSocketError, WSMsgType, web
 
 from loomid.errors import ConfigError
 from loomid.lmp import pairing, wsframe
@@ -158,8 +158,8 @@ class Web:
             )
             try:
                 writer = await response.prepare(request)
-            except ClientConnectionResetError:
-                return response
+            except ConnectionError:
+                return response  # it did not wait
             transport = request.transport
             if transport is not None:
                 await self._hub.serve(PhoneSocket(response, writer, transport), place)

@@ -180,6 +180,24 @@ async def test_the_oldest_without_hello_yields(tmp_path, monkeypatch):
             done.set()
 
 
+async def test_phones_that_said_hello_take_no_place_at_the_door(tmp_path):
+    async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
+        connected, done = [], asyncio.Event()
+
+        async def stay():
+            async with server.phone().connect(await server.token()) as c:
+                connected.append(c)
+                await done.wait()
+                assert c.errors == []
+
+        began = time.monotonic()
+        for _ in range(2 * MAX_WITHOUT_HELLO):
+            tasks.create_task(stay())
+        await until(lambda: len(connected) == 2 * MAX_WITHOUT_HELLO)
+        assert time.monotonic() - began < places.YIELD_AFTER_S
+        done.set()
+
+
 async def test_requests_run_in_order_while_pings_are_answered(tmp_path):
     release, ran = asyncio.Event(), []
 
