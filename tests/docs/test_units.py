@@ -104,6 +104,30 @@ def test_the_service_keeps_its_directories_to_itself():
     assert "RemoveIPC" not in service
 
 
+@pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
+async def test_it_does_its_work_with_the_calls_that_the_unit_leaves(analyze, unit, tmp_path):
+    """The real daemon under the unit's own filter: a phone pairs and sees a run's end."""
+    daemon = Daemon(tmp_path)
+    daemon.wrap = [sys.executable, "-m", "tests.support.confined", str(unit)]
+    await asyncio.to_thread(daemon.start)
+    try:
+        assert "Seccomp:\t2" in Path(f"/proc/{daemon.pid}/status").read_text()  # noqa: ASYNC240
+        agent = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "loomid.demo_agent", daemon.hermes_endpoint, "0", stdin=-1
+        )
+        async with aiohttp.ClientSession() as http:
+            token = (await asyncio.to_thread(daemon.pair))["qr"]["token"]
+            phone = await PlainPhone.connect(http, daemon.url, token=token)
+            await phone.frame("gateway.status")
+            await phone.send("session.send", text="hello", request_id="r1")
+            assert (await phone.frame("run.completed"))["payload"]["text"] == "You wrote: hello"
+        agent.stdin.close()
+        await agent.wait()
+        assert daemon.stop() == 0
+    finally:
+        daemon.close()
+
+
 def test_the_socket_is_the_default_address():
     from loomid.config import DEFAULT_PORT
 
