@@ -51,9 +51,9 @@ class Backlog:
         self._max = max_facts, max_bytes
         self._facts: OrderedDict[int, tuple[int, bytes]] = OrderedDict()  # n → rank, encoded
         self._ranks: tuple[deque[int], ...] = (deque(), deque(), deque())
-        self._unsent: deque[int] = deque()
         self._last = 0
         self._sent = 0  # highest number sent since the last rewind
+        self._batch = 0  # highest number in the last batch
         self._flight = 0  # bytes sent and not acknowledged
         self._tail: tuple[float, dict[str, Any]] | None = None  # the last fact, if a delta
 
@@ -82,7 +82,6 @@ class Backlog:
         level = rank(kind, body)
         self._put(self._last, level, data)
         self._ranks[level].append(self._last)
-        self._unsent.append(self._last)
         if kind == "delta":
             self._tail = t, body
         self._make_room()
@@ -136,32 +135,26 @@ class Backlog:
         """A new connection: what is not acknowledged is to be sent again."""
         self.ack(ack)
         self._tail = None  # loomid may have it already: what is joined now would be lost
-        self._unsent = deque(self._facts)
         self._sent = self._flight = 0
 
     def batch(self) -> list[bytes]:
         """The next facts to send, within the window; `sent` tells that they left."""
         out: list[bytes] = []
         size = 0
-        while self._unsent and self._unsent[0] not in self._facts:
-            self._unsent.popleft()  # dropped meanwhile
-        for n in self._unsent:
-            data = self._facts.get(n, (0, b""))[1]
+        if self._last == self._sent or self._flight >= WINDOW_BYTES:
+            return out
+        for n, (_, data) in self._facts.items():
+            if n <= self._sent:
+                continue
             # One fact always fits: it may be larger than a batch, or than the window.
-            full = size + len(data) > BATCH_BYTES and out
-            if full or self._flight + size >= WINDOW_BYTES:
+            if out and size + len(data) > BATCH_BYTES:
                 break
-            if data:
-                out.append(data)
-                size += len(data)
+            out.append(data)
+            size += len(data)
+            self._batch = n
         return out
 
     def sent(self, batch: list[bytes]) -> None:
         """The facts of this batch, the last that `batch` gave, are on their way."""
-        left = len(batch)
-        while left:
-            n = self._unsent.popleft()
-            if n in self._facts:
-                self._sent = n
-                left -= 1
+        self._sent = self._batch
         self._flight += sum(map(len, batch))
