@@ -535,6 +535,11 @@ def encode(message: Message) -> bytes:
     return dump(body)
 
 
+def facts_message(boot: str, facts: list[bytes]) -> bytes:
+    """A `Facts` message of facts that `dump` made bytes already: none is encoded twice."""
+    return b'{"m":"facts","boot":%b,"facts":[%b]}' % (dump(boot), b",".join(facts))
+
+
 def dump(value: Any) -> bytes:  # noqa: ANN401 - JSON
     """Compact JSON in valid UTF-8. Raises WireError for what JSON cannot hold."""
     try:
@@ -558,3 +563,14 @@ def decode(data: bytes) -> Message:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"not a wire message: {type(error).__name__}") from None
     return message
+
+
+def process_started(pid: int) -> float:
+    """What `Hello.pid_started` means: 0 when there is no such process, or none that runs."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - pathlib is slow to load
+            fields_after_name = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    # A killed process that nobody has waited for yet is still listed, as a zombie.
+    return 0.0 if fields_after_name[0] in b"ZX" else float(fields_after_name[19])

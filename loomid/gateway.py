@@ -1,0 +1,378 @@
+"""loomid's end of the link: one ROUTER socket for the shims of all gateways.
+
+Owns the socket, commands and their results. Who is alive and what arrived is `roster`'s.
+Must not interpret facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import zmq
+
+from hermes_shim import wire
+from loomid.calls import Calls, CommandFailed
+from loomid.errors import ConfigError, GatewayOffline, OutcomeUnknown, StateError
+from loomid.roster import Boot, GatewayState, Roster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from loomid.lmp.facts import Arrival
+
+    Clock = Callable[[], float]
+
+__all__ = ["CommandFailed", "GatewayState", "Gateways"]
+
+log = logging.getLogger("loomid.gateway")
+
+MESSAGE_MAX = 16 << 20  # four times what a shim sends at most
+ARRIVALS_MAX = 32_768  # eight windows of a shim; beyond, they wait in their own processes
+SLICE = 256  # messages in one step of the loop
+STRANGER_BEATS = 45  # three times what a refused shim waits before it tries again
+ID_MAX = 128
+_FROM_SHIM = {
+    tag: wire.MESSAGES[tag] for tag in ("hello", "facts", "result", "beat", "bye")
+}  # what only loomid may say is an oddity here
+
+
+class Gateways:
+    """The shims that are or were connected. Use it on one event loop."""
+
+    def __init__(
+        self,
+        socket_path: Path,
+        *,
+        version: str,
+        instance: str,
+        clock: Clock,
+        acked: Mapping[tuple[str, str], int],
+        beat_s: float = wire.BEAT_S,
+        deadline_s: float = wire.COMMAND_DEADLINE_S,
+    ) -> None:
+        self.ready = asyncio.Event()
+        self._path = socket_path
+        self._version = version
+        self._instance = instance
+        self._clock = clock
+        self._beat_s = beat_s
+        self._deadline_s = deadline_s
+        self._roster = Roster(acked)
+        self._socket: zmq.Socket[bytes] | None = None
+        self._peers: dict[bytes, Boot] = {}
+        self._asked: set[bytes] = set()
+        self._unreachable: set[bytes] = set()
+        self._strangers: dict[str, tuple[str, int]] = {}  # who → line, ticks until forgotten
+        self._logged: set[str] = set()
+        self._arrived = asyncio.Event()
+        self._paused = False
+        self._dry = False  # all there was has been read, once since the last tick
+        self._drain_due = False
+        self._calls = Calls(self._send, deadline_s)
+
+    # ── serving ──
+
+    async def run(self) -> None:
+        """Bind and serve until cancelled."""
+        loop = asyncio.get_running_loop()
+        context = zmq.Context()
+        sock = context.socket(zmq.ROUTER)
+        try:
+            self._bind(sock)
+            fd = int(sock.getsockopt(zmq.FD))
+            self._socket = sock
+            loop.add_reader(fd, self._drain)
+            self.ready.set()
+            try:
+                self._drain()
+                while True:
+                    await asyncio.sleep(self._beat_s)
+                    self._tick()
+            finally:
+                loop.remove_reader(fd)
+                self.ready.clear()
+                self._socket = None
+                self._calls.broken(None)
+        finally:
+            sock.close(linger=0)
+            context.term()
+
+    def _bind(self, sock: zmq.Socket[bytes]) -> None:
+        sock.linger = 0
+        sock.setsockopt(zmq.MAXMSGSIZE, MESSAGE_MAX)
+        # Sending to who is gone is an error that we see, not silence.
+        sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        before = os.umask(0o077)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sock.bind(f"ipc://{self._path}")
+            self._path.chmod(0o600)
+        except zmq.ZMQError as error:
+            kind = ConfigError if error.errno == errno.ENAMETOOLONG else StateError
+            raise kind(f"cannot listen at {self._path}: {error.strerror}") from None
+        except OSError as error:
+            raise StateError(f"cannot listen at {self._path}: {error.strerror}") from None
+        finally:
+            os.umask(before)
+
+    def _drain(self) -> None:
+        """Read all there is: ZeroMQ's fd tells only of changes, and sending may eat one."""
+        self._drain_due = False
+        for _ in range(SLICE):
+            if self._socket is None:
+                return
+            self._paused = len(self._roster.arrivals) >= ARRIVALS_MAX
+            if self._paused:
+                return  # take() goes on
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                self._dry = True
+                return
+            self._receive(frames)
+        self._drain_soon()
+
+    def _drain_soon(self) -> None:
+        if not self._drain_due and self._socket is not None:
+            self._drain_due = True
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _send(self, peer: bytes | None, message: wire.Message) -> bool:
+        """False: it was certainly not sent."""
+        if self._socket is None or peer is None:
+            return False
+        self._drain_soon()
+        try:
+            self._socket.send_multipart((peer, wire.encode(message)), zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                self._unreachable.add(peer)
+            return False
+        return True
+
+    def _tick(self) -> None:
+        self._drain()
+        self._asked.clear()
+        self._strangers = {k: (line, n - 1) for k, (line, n) in self._strangers.items() if n}
+        if self._dry:  # else silence is ours: the dead may have left facts that are not read yet
+            for peer in self._unreachable:
+                self._peers.pop(peer, None)
+            self._unreachable.clear()
+            for boot in self._roster.tick(self._clock()):
+                self._offline(boot, "no heartbeat" if boot.missed > 1 else "its process is gone")
+        self._dry = False
+        for peer in self._peers:
+            self._send(peer, wire.Beat())
+        self._tell()
+
+    # ── what comes in ──
+
+    def _receive(self, frames: list[bytes]) -> None:
+        peer, boot = frames[0], self._peers.get(frames[0])
+        try:
+            message = _decode(frames)
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            if not self._foreign(peer, frames):
+                self._odd(f"malformed message ({type(error).__name__})")
+            return
+        if isinstance(message, wire.Hello):
+            self._hello(peer, message)
+        elif boot is None or not boot.online:
+            # One that was silent (stopped, say) may not know that it was given up: its hello
+            # brings it back, and it sends again what is dropped here.
+            self._ask(peer)
+        elif message is not None:
+            self._roster.heard(boot, peer)
+            self._from(boot, message)
+        self._tell()
+
+    def _from(self, boot: Boot, message: wire.Message) -> None:
+        match message:
+            case wire.Facts(boot=name, facts=entries):
+                if name != boot.boot:
+                    self._odd("facts of another process")
+                elif self._roster.facts(boot, entries, self._clock()):
+                    self._send(boot.peer, wire.Ack(boot.boot, boot.acked))
+                for kind in self._roster.oddities:
+                    self._odd(kind, count=False)
+            case wire.Result():
+                self._calls.settle(message)
+            case wire.Bye():
+                self._roster.down(boot, self._clock())
+                self._offline(boot, "it said bye")
+            case _:  # a beat
+                pass
+
+    def _hello(self, peer: bytes, hello: wire.Hello) -> None:
+        if hello.wire != wire.WIRE_VERSION:
+            self._refuse(peer, hello.gateway_id, hello.wire)
+            return
+        if not (0 < len(hello.gateway_id) <= ID_MAX and 0 < len(hello.boot) <= ID_MAX):
+            self._odd("hello without ids")
+            return
+        self._strangers.pop(_short(hello.gateway_id), None)
+        was_online = self._roster.online(hello.gateway_id)
+        boot, older = self._roster.hello(peer, hello, self._clock())
+        self._peers[peer] = boot
+        speaks = [wire.WIRE_VERSION]
+        for replaced in older:
+            self._send(replaced.peer, wire.Refused("replaced", speaks))
+        if boot.replaced:
+            self._send(peer, wire.Refused("replaced", speaks))
+            return
+        if was_online is not boot:
+            log.info(
+                "gateway %s online: %s, Hermes %s, pid %d, boot %s",
+                _short(boot.gateway_id),
+                _short(hello.name),
+                _short(hello.hermes_version),
+                hello.pid,
+                _short(boot.boot),
+            )
+        self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
+
+    def _ask(self, peer: bytes) -> None:
+        """A connection begins with an empty message; ask once a beat."""
+        if peer not in self._asked:
+            self._asked.add(peer)
+            self._send(peer, wire.WhoAreYou())
+
+    def _foreign(self, peer: bytes, frames: list[bytes]) -> bool:
+        """A hello of another shape may come from another wire version: refuse by name."""
+        try:
+            body = msgspec.json.decode(_text(frames))
+            is_foreign = body["m"] == "hello" and type(body["wire"]) is int
+            version, name = body["wire"], body.get("gateway_id")
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            return False
+        if not is_foreign or version == wire.WIRE_VERSION:
+            return False
+        self._refuse(peer, name if isinstance(name, str) else "", version)
+        return True
+
+    def _refuse(self, peer: bytes, gateway_id: str, version: int) -> None:
+        name = _short(gateway_id) or "without id"
+        line = f"gateway {name} speaks wire version {version}, this loomid {wire.WIRE_VERSION}"
+        before = self._strangers.get(name)
+        if before is not None or len(self._strangers) < SLICE:
+            if before is None or before[0] != line:
+                log.warning("%s: upgrade one of them", line)
+            self._strangers[name] = line, STRANGER_BEATS
+        self._send(peer, wire.Refused("wire_version", [wire.WIRE_VERSION]))
+
+    def _odd(self, kind: str, *, count: bool = True) -> None:
+        if count:
+            self._roster.oddities[kind] += 1
+        if kind not in self._logged and len(self._logged) < SLICE and kind != "fact_again":
+            self._logged.add(kind)
+            log.warning("from a shim: %s; counted, not logged again", _short(kind))
+
+    # ── what arrived ──
+
+    def take(self, limit: int = 2048) -> list[Arrival]:
+        """What has arrived, in order; each number of a process once. Never waits."""
+        arrivals = self._roster.arrivals
+        out = [arrivals.popleft() for _ in range(min(limit, len(arrivals)))]
+        if self._paused:
+            self._drain_soon()
+        self._tell()
+        return out
+
+    async def arrived(self, timeout: float | None) -> None:  # noqa: ASYNC109 - part of what it means
+        """Return when `take` has something, or after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._arrived.wait()
+        except TimeoutError:
+            pass
+
+    def _tell(self) -> None:
+        if self._roster.arrivals:
+            self._arrived.set()
+        else:
+            self._arrived.clear()
+
+    def ack(self, gateway_id: str, boot: str, n: int) -> None:
+        """Everything up to n of this process is on disk."""
+        known = self._roster.ack(gateway_id, boot, n)
+        if known is not None:
+            self._send(known.peer, wire.Ack(boot, known.acked))
+
+    # ── who is there ──
+
+    def states(self) -> list[GatewayState]:
+        """Every gateway that said hello since this loomid started."""
+        return self._roster.states()
+
+    def incompatible(self) -> list[str]:
+        """One line for each peer whose wire version is not spoken here."""
+        return [line for line, _ in self._strangers.values()]
+
+    def oddities(self) -> dict[str, int]:
+        """What shims sent and was dropped, by kind."""
+        return dict(self._roster.oddities)
+
+    def boot_of(self, gateway_id: str) -> str | None:
+        """The process that would take a command now."""
+        boot = self._roster.online(gateway_id)
+        return boot.boot if boot else None
+
+    # ── commands ──
+
+    async def command(
+        self, gateway_id: str, op: str, args: dict[str, Any], *, command_id: str
+    ) -> dict[str, Any]:
+        """Have the gateway do something once; returns the value of its result.
+
+        Raises GatewayOffline (it did not run), OutcomeUnknown (it may have), CommandFailed.
+        """
+        boot = self._online(gateway_id)
+        message = wire.Command(command_id, boot.boot, self._clock() + self._deadline_s, op, args)
+        return await self._calls.command(boot, message)
+
+    async def recall(self, gateway_id: str, boot: str, command_id: str) -> wire.Result | None:
+        """The result of a command sent earlier; None: this process never ran it, nor will.
+
+        Raises GatewayOffline (not connected), OutcomeUnknown (another process is there).
+        """
+        current = self._online(gateway_id)
+        if current.boot != boot:
+            raise OutcomeUnknown
+        return await self._calls.recall(current, command_id)
+
+    def _online(self, gateway_id: str) -> Boot:
+        boot = self._roster.online(gateway_id)
+        if boot is None:
+            raise GatewayOffline
+        return boot
+
+    def _offline(self, boot: Boot, why: str) -> None:
+        log.info("gateway %s offline: %s, boot %s", _short(boot.gateway_id), why, _short(boot.boot))
+        self._calls.broken(boot)
+
+
+def _text(frames: list[bytes]) -> str:
+    if len(frames) != 2:
+        raise ValueError("a message has one part")
+    return wire.valid_json_text(frames[1].decode())
+
+
+def _decode(frames: list[bytes]) -> wire.Message | None:
+    """The message, its types checked; None for the empty one that begins a connection."""
+    text = _text(frames)
+    if not text:
+        return None
+    body = msgspec.json.decode(text)
+    message: wire.Message = msgspec.convert(body, _FROM_SHIM[body["m"]])
+    return message
+
+
+def _short(text: str) -> str:
+    """For logs: what a peer calls itself, made harmless."""
+    return "".join(c if c.isprintable() else "?" for c in text[:64])

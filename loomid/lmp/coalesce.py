@@ -1,0 +1,52 @@
+"""Few frames for many deltas (LMP design §3): one run's deltas on their way out."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Literal
+
+from loomid.lmp.frames import RunDelta
+
+GAP_S = 0.040
+"""At most 25 frames a second for each kind, and none held longer than this."""
+
+Kind = Literal["text", "reasoning"]
+
+
+class Coalescer:
+    """Joins adjacent deltas of one run, kind and iteration.
+
+    The first goes out at once; what follows within GAP_S of a frame of its kind is held until
+    `due`. The owner calls `flush` before any other event of the run, so that joining
+    never changes the order.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._sent: dict[Kind, float] = {}
+        self._held: list[str] = []
+        self._kind: Kind = "text"
+        self._iteration = 0
+        self.due: float | None = None
+
+    def add(self, at: float, kind: Kind, iteration: int, text: str) -> list[RunDelta]:
+        """Take a delta; returns the frames that are to go out now."""
+        ready: list[RunDelta] = []
+        if self._held and (kind, iteration) != (self._kind, self._iteration):
+            ready += self.flush(at)
+        self._held.append(text)
+        self._kind, self._iteration = kind, iteration
+        self.due = self._sent.get(kind, -inf) + GAP_S
+        if at >= self.due:
+            ready += self.flush(at)
+        return ready
+
+    def flush(self, at: float) -> list[RunDelta]:
+        """What is held, as one frame (or none)."""
+        if not self._held:
+            return []
+        text, self._held, self.due = "".join(self._held), [], None
+        self._sent[self._kind] = at
+        return [
+            RunDelta(run_id=self._run_id, text=text, kind=self._kind, iteration=self._iteration)
+        ]

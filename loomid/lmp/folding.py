@@ -1,0 +1,144 @@
+"""One fold: what comes of it, what must be kept to repeat it, when time matters.
+
+Recovery rests on one rule: the state of each *owner* (a turn, an approval, a message on
+its way, the gateway) follows from the arrivals that touched it. An arrival is kept while
+an owner that it touched lives, so folding the kept ones again gives the same state.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loomid.lmp.frames import Event, Payload
+
+if TYPE_CHECKING:
+    from loomid.lmp.facts import Arrival
+
+
+@dataclass(frozen=True)
+class TaskSeen:
+    """A task showed a sign of life."""
+
+    task_id: str
+    gateway_id: str
+    session_key: str | None
+    session_id: str
+    surface: str
+    model: str | None
+    at: float
+    prompt: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one arrival came to.
+
+    A turn's own facts have its id as their tag; all other tags begin with "~". No tag
+    is used again once it was released.
+    """
+
+    events: tuple[Event, ...] = ()
+    retain: str | None = None
+    """Tag under which the store keeps this fact; None: it need not be kept."""
+    release: tuple[str, ...] = ()
+    """Tags whose stored facts, this one's included, may be deleted with this commit."""
+    tasks: tuple[TaskSeen, ...] = ()
+
+
+class Folding:
+    """Collects what one arrival causes."""
+
+    def __init__(self, arrival: Arrival) -> None:
+        self.at = arrival.at
+        self.t = arrival.t
+        self.boot = arrival.boot
+        self.events: list[Event] = []
+        self.tasks: list[TaskSeen] = []
+        self.touched: set[str] = set()
+        """Owners whose state changed."""
+        self.gone: set[str] = set()
+        """Owners that are no more."""
+        self.released: list[str] = []
+
+    def emit(
+        self, payload: Payload, *, task_id: str | None = None, run_id: str | None = None
+    ) -> None:
+        """One event, in order."""
+        self.events.append(Event(payload, self.at, task_id, run_id))
+
+
+class Retention:
+    """Which tags are still needed, and by which owners."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, set[str]] = {}  # owner → tags
+        self._owners: dict[str, set[str]] = {}  # tag → owners
+
+    def keep(self, arrival: Arrival, touched: set[str]) -> str | None:
+        """The tag for an arrival that touched these owners."""
+        if not touched:
+            return None
+        if len(touched) == 1:
+            tag = next(iter(touched))
+        elif arrival.n:
+            tag = f"~fact:{arrival.boot}:{arrival.n}"
+        else:
+            tag = f"~{arrival.kind}:{arrival.boot}:{arrival.at!r}"
+        for owner in touched:
+            self._hold(tag, owner)
+        return tag
+
+    def adopt(self, owner: str, former: str) -> None:
+        """What the former owner needed, this one needs from now on."""
+        for tag in self._tags.pop(former, ()):
+            self._owners[tag].discard(former)
+            self._hold(tag, owner)
+
+    def release(self, owner: str) -> list[str]:
+        """The owner is gone: the tags that nobody needs any more."""
+        free: list[str] = []
+        for tag in sorted(self._tags.pop(owner, ())):
+            owners = self._owners[tag]
+            owners.discard(owner)
+            if not owners:
+                del self._owners[tag]
+                free.append(tag)
+        return free
+
+    def _hold(self, tag: str, owner: str) -> None:
+        self._tags.setdefault(owner, set()).add(tag)
+        self._owners.setdefault(tag, set()).add(owner)
+
+
+class Alarms:
+    """When each owner wants to be woken, the earliest first."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def set(self, owner: str, at: float | None) -> None:
+        """Wake this owner then; None: not at all."""
+        if at is None:
+            self._at.pop(owner, None)
+        elif self._at.get(owner) != at:
+            self._at[owner] = at
+            heapq.heappush(self._heap, (at, owner))
+
+    @property
+    def next(self) -> float | None:
+        """The earliest alarm."""
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, at: float) -> list[str]:
+        """Owners whose time has come, in order; their alarms are spent."""
+        owners: list[str] = []
+        while (first := self.next) is not None and first <= at:
+            owner = heapq.heappop(self._heap)[1]
+            del self._at[owner]
+            owners.append(owner)
+        return owners

@@ -1,0 +1,49 @@
+"""What all turns of one gateway share."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING
+
+from loomid.lmp.folding import Retention
+from loomid.lmp.inbox import Inbox
+
+if TYPE_CHECKING:
+    from loomid.lmp.facts import GatewayUp
+
+BOOTS = 8
+
+
+class Host:
+    """One gateway as its turns see it."""
+
+    def __init__(self, gateway_id: str, key: bytes) -> None:
+        self.gateway_id = gateway_id
+        self.key = key
+        self.inbox = Inbox()
+        self.retention = Retention()
+        self.running: Counter[str] = Counter()
+        """Live runs by task."""
+        self.dropped: Counter[str] = Counter()
+        """Facts that came to nothing, by reason."""
+        self._features: OrderedDict[str, frozenset[str]] = OrderedDict()
+
+    def can(self, boot: str, feature: str) -> bool:
+        """Whether that process of the gateway has the feature."""
+        return feature in self._features.get(boot, ())
+
+    def edits_only(self, boot: str) -> bool:
+        """No stream hooks (0.19): deltas come as edits of the gateway's messages."""
+        return self.can(boot, "edits") and not self.can(boot, "stream")
+
+    def learn(self, boot: str, up: GatewayUp) -> tuple[bool, str | None]:
+        """Note a boot's features; returns whether that was news and which boot to forget."""
+        features = frozenset(up.features)
+        if self._features.get(boot) == features:
+            return False, None
+        self._features[boot] = features
+        return True, next(iter(self._features)) if len(self._features) > BOOTS else None
+
+    def forget(self, boot: str) -> None:
+        """That process is gone."""
+        self._features.pop(boot, None)

@@ -1,0 +1,105 @@
+"""Messages of phones on their way into a turn: whence a run came (design §3, origin)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from loomid.lmp.frames import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_shim import wire
+
+KEEP_S = 3_600.0
+KEEP_COMMAND_S = 600.0
+PER_KEY = 32
+MATCH_CHARS = 500  # turns give the first PREVIEW_CHARS of a text that may have a prefix
+
+
+@dataclass(slots=True)
+class Message:
+    """One text that the shim handed to Hermes."""
+
+    message_id: str
+    session_key: str
+    text: str
+    mode: str
+    busy: bool
+    origin: Origin
+    expires_at: float
+    handled: bool = False
+    """Hermes has taken it up as a message of its own (processing.started)."""
+
+    @property
+    def owner(self) -> str:
+        """Its name for retention and alarms."""
+        return f"~msg:{self.message_id}"
+
+
+def origin_of(fact: wire.Injected) -> Origin:
+    """The device and request that a message came from, where known."""
+    return Origin(device_id=fact.device_id or UNSET, request_id=fact.request_id or UNSET)
+
+
+class Inbox:
+    """Injected messages that have not become a turn (or part of one) yet."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Message] = {}
+        self._by_key: dict[str, OrderedDict[str, Message]] = {}
+
+    def put(self, fact: wire.Injected, at: float) -> tuple[Message | None, Message | None]:
+        """Note a message; returns it (None: seen before) and the one it pushed out."""
+        if fact.message_id in self._by_id:
+            return None, None
+        keep = KEEP_COMMAND_S if fact.mode == "command" else KEEP_S
+        message = Message(
+            fact.message_id,
+            fact.session_key,
+            fact.text,
+            fact.mode,
+            fact.busy,
+            origin_of(fact),
+            at + keep,
+        )
+        queue = self._by_key.setdefault(fact.session_key, OrderedDict())
+        oldest = self.pop(next(iter(queue))) if len(queue) >= PER_KEY else None
+        self._by_id[message.message_id] = message
+        self._by_key.setdefault(fact.session_key, OrderedDict())[message.message_id] = message
+        return message, oldest
+
+    def get(self, message_id: str | None) -> Message | None:
+        """The message of that id, if it still waits (or was a command)."""
+        return self._by_id.get(message_id) if message_id is not None else None
+
+    def pop(self, message_id: str) -> Message | None:
+        """Forget a message."""
+        message = self._by_id.pop(message_id, None)
+        if message is not None:
+            queue = self._by_key[message.session_key]
+            del queue[message_id]
+            if not queue:
+                del self._by_key[message.session_key]
+        return message
+
+    def for_turn(self, session_key: str, text: str) -> Message | None:
+        """Take the message that a new turn answers: the first whose text is in the turn's."""
+        return self._take(
+            session_key,
+            lambda m: m.mode != "command" and m.text.strip()[:MATCH_CHARS] in text,
+        )
+
+    def for_redirect(self, session_key: str) -> Message | None:
+        """Take the message that redirected the running turn (0.20, 0.22)."""
+        return self._take(session_key, lambda m: m.mode == "interrupt" and m.busy)
+
+    def _take(self, session_key: str, fits: Callable[[Message], bool]) -> Message | None:
+        for message in self._by_key.get(session_key, {}).values():
+            if fits(message):
+                return self.pop(message.message_id)
+        return None

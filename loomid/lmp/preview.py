@@ -1,0 +1,52 @@
+"""Texts cut for display: between grapheme clusters, never inside one (LMP design §3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import regex  # type: ignore[import-untyped]
+
+from hermes_shim.wire import PREVIEW_CHARS
+
+TITLE_CHARS = 80
+ERROR_CHARS = 500
+COMMAND_BYTES = 64 * 1024
+_CLUSTER = regex.compile(r"\X")
+_GAP = "\n[…]\n"
+
+
+class Cut(NamedTuple):
+    """A text and whether something of it was left out."""
+
+    text: str
+    truncated: bool
+
+
+def cut(text: str, limit: int = PREVIEW_CHARS) -> Cut:
+    """At most `limit` characters of the text, ending where a grapheme cluster ends."""
+    if len(text) <= limit:
+        return Cut(text, truncated=False)
+    end = 0
+    # One character past the limit tells whether the cluster before it goes on.
+    for cluster in _CLUSTER.finditer(text[: limit + 1]):
+        if cluster.end() > limit:
+            break
+        end = cluster.end()
+    return Cut(text[: end or limit], truncated=True)
+
+
+def title(text: str) -> str:
+    """The first line that says something, short enough for a heading."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return cut(first, TITLE_CHARS).text
+
+
+def head_and_tail(command: str) -> Cut:
+    """A command as an approval shows it: whole, or its head and tail over COMMAND_BYTES."""
+    raw = command.encode()
+    if len(raw) <= COMMAND_BYTES:
+        return Cut(command, truncated=False)
+    half = (COMMAND_BYTES - len(_GAP.encode())) // 2
+    # A character cut in two at either edge is left out.
+    head, tail = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
+    return Cut(head + _GAP + tail, truncated=True)

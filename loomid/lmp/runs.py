@@ -1,0 +1,364 @@
+"""Facts of one gateway in any order → LMP events (design §3): the fold."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim import wire
+from loomid.lmp import ids
+from loomid.lmp.asks import ASKED_RACE_S, KEEP_S, ApprovalView, Ask, Asks
+from loomid.lmp.endings import CANCELLED
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
+from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen
+from loomid.lmp.host import BOOTS, Host
+from loomid.lmp.inbox import origin_of
+from loomid.lmp.sends import Sends, in_chat
+from loomid.lmp.start import platform_of
+from loomid.lmp.status import Status
+from loomid.lmp.turns import TURN_FACTS, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["ApprovalView", "Outcome", "RunView", "Runs", "TaskSeen"]
+
+ENDED_KEPT = 1_000
+MAX_TURNS = 4_096
+STARTED_RACE_S = 1.0
+"""A list of running keys may miss a turn that began while it was made."""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as commands see it."""
+
+    run_id: str
+    task_id: str
+    turn_id: str
+    session_key: str | None
+    surface: str
+    can: tuple[str, ...]
+    active: bool
+
+
+class Runs:
+    """All that one gateway does. `ended`: ids of turns whose facts were released lately."""
+
+    def __init__(self, gateway_id: str, key: bytes, ended: Iterable[str] = ()) -> None:
+        self._gateway_id = gateway_id
+        self._key = key
+        self._host = Host(gateway_id, key)
+        self._turns: dict[str, Turn] = {}
+        self._by_run: dict[str, str] = {}
+        self._ended: OrderedDict[str, RunView] = OrderedDict()
+        self._asks = Asks(gateway_id, key)
+        self._sends = Sends(self._host)
+        self._status = Status(gateway_id)
+        self._lost: OrderedDict[str, None] = OrderedDict()
+        self._alarms = Alarms()
+        for turn_id in ended:
+            self._remember(turn_id, None)
+
+    # ── what others ask ──
+
+    @property
+    def deadline(self) -> float | None:
+        """When a Tick is due."""
+        return self._alarms.next
+
+    @property
+    def wants_running(self) -> float | None:
+        """When op `running` should be asked (at most every 2 s); None: not needed."""
+        times = (turn.ask_running_at for turn in self._turns.values())
+        return min((t for t in times if t is not None), default=None)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Facts that came to nothing, by reason."""
+        return self._host.dropped
+
+    def run(self, run_id: str) -> RunView | None:
+        """A run that is live or ended lately."""
+        turn_id = self._by_run.get(run_id, "")
+        turn = self._turns.get(turn_id)
+        return _view(turn) if turn is not None and turn.run.begun else self._ended.get(turn_id)
+
+    def live(self) -> list[RunView]:
+        """The runs that are not over."""
+        return [_view(t) for t in self._turns.values() if t.live and t.run.begun]
+
+    def approval(self, approval_id: str) -> ApprovalView | None:
+        """An approval that is pending or was decided lately."""
+        ask = self._asks.get(approval_id)
+        return None if ask is None else ask.view()
+
+    # ── the fold ──
+
+    def fold(self, arrival: Arrival) -> Outcome:
+        """Take one arrival. Never raises, whatever comes; the same facts, the same events."""
+        out = Folding(arrival)
+        for owner in self._alarms.due(arrival.at):
+            self._wake(out, owner)
+        fact = arrival.fact
+        if type(fact) in TURN_FACTS:
+            self._turn_fact(out, fact)
+        elif (take := _TAKE.get(type(fact))) is not None:
+            take(self, out, fact)
+        for owner in out.touched:
+            turn = self._turns.get(owner)
+            if turn is not None:
+                self._alarms.set(owner, turn.due)
+        return Outcome(
+            events=tuple(out.events),
+            retain=self._host.retention.keep(arrival, out.touched - out.gone),
+            release=tuple(out.released),
+            tasks=tuple(out.tasks),
+        )
+
+    def _wake(self, out: Folding, owner: str) -> None:
+        turn = self._turns.get(owner)
+        if turn is None:
+            # A message that became no turn, or an approval decided long ago.
+            self._host.inbox.pop(owner.removeprefix("~msg:"))
+            self._asks.forget(owner.removeprefix("~"))
+            self._release(out, owner)
+        elif turn.live and (turn.run.begun or turn.start.known_at is not None):
+            turn.wake(out)
+        else:
+            self._forget_turn(out, turn)
+
+    def _turn_fact(self, out: Folding, fact: Any) -> None:  # noqa: ANN401 - one of TURN_FACTS
+        turn = self._turns.get(fact.turn_id)
+        if turn is None:
+            if fact.turn_id in self._ended or out.boot in self._lost:
+                self._host.dropped["late"] += 1
+                return
+            if len(self._turns) >= MAX_TURNS:
+                self._host.dropped["too_many_turns"] += 1
+                return
+            turn = self._turns[fact.turn_id] = Turn(fact.turn_id, out.boot, self._host, out.at)
+            self._by_run[turn.run.run_id] = turn.turn_id
+        if turn.live:
+            turn.take(out, fact)
+        else:
+            self._host.dropped["late"] += 1
+
+    def _gateway_up(self, out: Folding, fact: GatewayUp) -> None:
+        if out.boot in self._lost:
+            del self._lost[out.boot]
+            self._release(out, f"~lost:{out.boot}")
+        news, oldest = self._host.learn(out.boot, fact)
+        if news:
+            out.touched.add(f"~boot:{out.boot}")
+        if oldest is not None:
+            self._host.forget(oldest)
+            self._release(out, f"~boot:{oldest}")
+        former = self._status.up(out, fact)
+        if former is not None:
+            self._release(out, former)
+
+    def _gateway_down(self, out: Folding, _fact: GatewayDown) -> None:
+        self._status.down(out)
+
+    def _gateway_lost(self, out: Folding, _fact: GatewayLost) -> None:
+        self._status.down(out)
+        for ask in self._asks.missing(out.boot, None, out.t):
+            self._ask_lost(out, ask)
+        for turn in [t for t in self._turns.values() if t.boot == out.boot and t.live]:
+            turn.abandon(out, "gateway_lost")
+            if turn.live:
+                self._forget_turn(out, turn)  # it never began
+        self._host.forget(out.boot)
+        self._release(out, f"~boot:{out.boot}")
+        self._lost[out.boot] = None
+        out.touched.add(f"~lost:{out.boot}")
+        if len(self._lost) > BOOTS:
+            self._release(out, f"~lost:{self._lost.popitem(last=False)[0]}")
+
+    def _injected(self, out: Folding, fact: wire.Injected) -> None:
+        turn = next((t for t in self._of_key(fact.session_key) if t.ours), None)
+        if fact.mode == "steer" and fact.busy and turn is not None:
+            turn.input(out, fact.text, origin_of(fact))
+            return
+        message, pushed_out = self._host.inbox.put(fact, out.at)
+        if message is not None:
+            out.touched.add(message.owner)
+            self._alarms.set(message.owner, message.expires_at)
+        if pushed_out is not None:
+            self._release(out, pushed_out.owner)
+
+    def _processing_started(self, out: Folding, fact: wire.ProcessingStarted) -> None:
+        message = self._host.inbox.get(fact.message_id)
+        if message is not None and not message.handled:
+            message.handled = True
+            out.touched.add(message.owner)
+
+    def _processing_ended(self, out: Folding, fact: wire.ProcessingEnded) -> None:
+        """Hermes is done with a message. Its turn may be another message's by then: 0.19 and
+        0.20 run what came meanwhile inside the first one's processing (rig §4)."""
+        turns = [t for t in self._of_key(fact.session_key) if t.ours]
+        bound = [t for t in turns if fact.message_id in t.messages]
+        guests = [t for t in turns if t not in bound and not t.has_own_handler]
+        if fact.outcome == "cancelled":
+            for turn in bound or guests[:1]:
+                turn.end(out, CANCELLED)
+            return
+        for turn in bound + [t for t in guests if t.failure is not None]:
+            turn.handler_done(out)
+
+    def _loop_stopped(self, out: Folding, fact: wire.LoopStopped) -> None:
+        turns = self._of_key(fact.session_key)
+        for turn in [t for t in turns if t.messages] or turns[:1]:
+            turn.end(out, CANCELLED)
+
+    def _session_reset(self, out: Folding, fact: wire.SessionReset) -> None:
+        """The key goes on under another session id; the task stays the same."""
+        if fact.session_key is not None:
+            seen = TaskSeen(
+                task_id=ids.task_id(self._key, self._gateway_id, fact.session_key),
+                gateway_id=self._gateway_id,
+                session_key=fact.session_key,
+                session_id=fact.new_session_id,
+                surface=platform_of(fact.session_key) or "",
+                model=None,
+                at=out.at,
+                prompt=None,
+            )
+            out.tasks.append(seen)
+
+    def _sent(self, out: Folding, fact: wire.Sent) -> None:
+        self._sends.sent(out, fact, self._of_chat(fact.session_key, fact.chat_id, fact.reply_to))
+
+    def _edited(self, out: Folding, fact: wire.Edited) -> None:
+        self._sends.edited(out, fact, self._of_chat(None, fact.chat_id, None))
+
+    def _running(self, out: Folding, fact: wire.Running) -> None:
+        self._not_running(out, fact.keys)
+
+    def _inventory(self, out: Folding, fact: wire.Inventory) -> None:
+        self._not_running(out, fact.keys)
+        for ask in self._asks.missing(out.boot, fact.approvals, out.t - ASKED_RACE_S):
+            self._ask_lost(out, ask)
+
+    def _not_running(self, out: Folding, keys: list[str]) -> None:
+        """Turns whose agents run no longer are over; failed ones end without a word."""
+        for turn in list(self._turns.values()):
+            if (
+                turn.live
+                and turn.run.begun
+                and turn.boot == out.boot
+                and turn.key is not None
+                and turn.key not in keys
+                and out.at - turn.seen_at >= STARTED_RACE_S
+                and (not turn.ours or turn.failure is not None)
+            ):
+                turn.end(out, turn.conclusion)
+
+    def _approval_asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
+        if out.boot in self._lost:
+            self._host.dropped["late"] += 1
+            return
+        turn = self._turns.get(fact.turn_id or "")
+        run = turn.run if turn is not None and turn.live and turn.run.begun else None
+        ask = self._asks.ask(
+            out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
+        )
+        if ask is None:
+            self._host.dropped["duplicate"] += 1
+            return
+        out.touched.add(ask.owner)
+        self._tell_ask(out, ask, ask.required(), pending=True)
+
+    def _approval_done(self, out: Folding, fact: wire.ApprovalDone) -> None:
+        ask = self._asks.done(out.boot, fact.approval_id)
+        if ask is None:
+            self._host.dropped["unknown_approval"] += 1
+        else:
+            self._ask_over(out, ask)
+            self._tell_ask(out, ask, ask.resolved(fact), pending=False)
+
+    def _ask_lost(self, out: Folding, ask: Ask) -> None:
+        self._ask_over(out, ask)
+        self._tell_ask(out, ask, ask.lost(), pending=False)
+
+    def _ask_over(self, out: Folding, ask: Ask) -> None:
+        out.touched.add(ask.owner)
+        self._alarms.set(ask.owner, out.at + KEEP_S)
+
+    def _tell_ask(self, out: Folding, ask: Ask, payload: Any, *, pending: bool) -> None:  # noqa: ANN401
+        def event(then: Folding) -> None:
+            then.emit(payload, task_id=ask.task_id, run_id=ask.run_id)
+
+        turn = self._turns.get(ask.fact.turn_id or "")
+        if turn is None or ask.run_id is None:
+            event(out)
+        else:
+            turn.approval(out, ask.approval_id, event, pending=pending)
+
+    # ── small things ──
+
+    def _of_key(self, session_key: str) -> list[Turn]:
+        """The live turns of a session, the latest first."""
+        return [t for t in reversed(self._turns.values()) if t.live and t.key == session_key]
+
+    def _of_chat(self, session_key: str | None, chat_id: str, reply_to: str | None) -> list[Turn]:
+        """Turns of a chat of ours: live ones first, and first the one that was answered."""
+        turns = [
+            t
+            for t in reversed(self._turns.values())
+            if t.ours
+            and t.key is not None
+            and (t.key == session_key if session_key else in_chat(t.key, chat_id))
+        ]
+        return sorted(turns, key=lambda t: (reply_to not in t.messages, not t.live))
+
+    def _forget_turn(self, out: Folding, turn: Turn) -> None:
+        """Its late facts have come (or it never began): let its facts go."""
+        del self._turns[turn.turn_id]
+        self._remember(turn.turn_id, _view(turn) if turn.run.begun else None)
+        self._release(out, turn.turn_id)
+
+    def _remember(self, turn_id: str, view: RunView | None) -> None:
+        run_id = ids.run_id(self._key, self._gateway_id, turn_id)
+        self._by_run[run_id] = turn_id
+        self._ended[turn_id] = view or RunView(run_id, "", turn_id, None, "", (), active=False)
+        if len(self._ended) > ENDED_KEPT:
+            _, oldest = self._ended.popitem(last=False)
+            self._by_run.pop(oldest.run_id, None)
+
+    def _release(self, out: Folding, owner: str) -> None:
+        self._alarms.set(owner, None)
+        out.gone.add(owner)
+        out.released += self._host.retention.release(owner)
+
+
+def _view(turn: Turn) -> RunView:
+    return RunView(
+        run_id=turn.run.run_id,
+        task_id=turn.run.task_id,
+        turn_id=turn.turn_id,
+        session_key=turn.key,
+        surface=turn.start.platform,
+        can=turn.can if turn.live else (),
+        active=turn.live,
+    )
+
+
+_TAKE: dict[type, Callable[..., None]] = {
+    GatewayUp: Runs._gateway_up,
+    GatewayDown: Runs._gateway_down,
+    GatewayLost: Runs._gateway_lost,
+    wire.Injected: Runs._injected,
+    wire.ProcessingStarted: Runs._processing_started,
+    wire.ProcessingEnded: Runs._processing_ended,
+    wire.LoopStopped: Runs._loop_stopped,
+    wire.SessionReset: Runs._session_reset,
+    wire.Sent: Runs._sent,
+    wire.Edited: Runs._edited,
+    wire.Running: Runs._running,
+    wire.Inventory: Runs._inventory,
+    wire.ApprovalAsked: Runs._approval_asked,
+    wire.ApprovalDone: Runs._approval_done,
+}

@@ -1,0 +1,104 @@
+"""What Hermes sends to our chats: part of a run, or a notification (hermes.md §10).
+
+Everything a run says is sent to its chat as well, whether or not hooks told it already
+(rig §4). Texts are not stable (trap 29), so nothing here reads their wording.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UNSET
+
+from loomid.lmp import ids
+from loomid.lmp.frames import Notification
+from loomid.lmp.preview import cut, title
+from loomid.lmp.text import CURSOR, without_cursor
+
+if TYPE_CHECKING:
+    from hermes_shim import wire
+    from loomid.lmp.folding import Folding
+    from loomid.lmp.host import Host
+    from loomid.lmp.turns import Turn
+
+AFTERMATH_S = 2.0
+"""How long after a run failed or was cancelled the gateway may still remark on that."""
+
+
+def in_chat(session_key: str, chat_id: str) -> bool:
+    """Whether the session belongs to that chat of ours."""
+    return chat_id in session_key.split(":")
+
+
+class Sends:
+    """Tells sends that belong to a run from those that are news."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def sent(self, out: Folding, fact: wire.Sent, turns: list[Turn]) -> None:
+        """A message. `turns`: those of its chat, live or lately ended, the latest first."""
+        answered = self._host.inbox.get(fact.reply_to)
+        if fact.job_id is not None:
+            self._notify(out, fact.session_key, fact.text, "result", "cron")
+        elif answered is not None and answered.mode == "command":
+            self._notify(out, fact.session_key, fact.text, "result", "command")
+        elif any(self._belongs(out, fact, turn) for turn in turns):
+            self._host.dropped["run_text_sent"] += 1
+        elif fact.notify:
+            self._notify(out, fact.session_key, fact.text, "result", "command")
+        else:
+            self._notify(out, fact.session_key, fact.text, "diagnostic", "gateway")
+
+    def edited(self, out: Folding, fact: wire.Edited, turns: list[Turn]) -> None:
+        """A message was replaced. Only its last edit is worth telling, if it is no run's."""
+        text = without_cursor(fact.text)
+        for turn in turns:
+            if turn.live and turn.owns_message(fact.message_id):
+                turn.preview(out, fact.message_id, text, final=fact.finalize)
+                return
+        if fact.finalize and not turns:
+            self._notify(out, None, text, "diagnostic", "gateway")
+        else:
+            self._host.dropped["edit"] += 1
+
+    def _belongs(self, out: Folding, fact: wire.Sent, turn: Turn) -> bool:
+        """Whether this run says it, or it is the gateway's chatter about the run."""
+        text = without_cursor(fact.text)
+        flagged = fact.expect_edits or fact.notify or fact.interim
+        if turn.live:
+            if flagged and self._host.edits_only(turn.boot):
+                final = fact.notify or not fact.text.endswith(CURSOR)
+                turn.preview(out, fact.message_id, text, final=final)
+            chatter = turn.failure is not None or turn.tools.is_progress(text)
+            return flagged or chatter or turn.said(text)
+        if fact.expect_edits or fact.interim or turn.said(text):
+            return True
+        if fact.notify and fact.reply_to in turn.messages:
+            return True
+        ended_at = turn.run.ended_at or 0.0
+        remark = turn.ending is not None and turn.ending.status != "completed"
+        return remark and out.at - ended_at <= AFTERMATH_S
+
+    def _notify(
+        self,
+        out: Folding,
+        session_key: str | None,
+        text: str,
+        category: Literal["result", "diagnostic"],
+        source: str,
+    ) -> None:
+        shown = cut(text.strip())
+        if not shown.text:
+            return
+        payload = Notification(
+            category=category,
+            title=title(text),
+            text=shown.text,
+            source=source,
+            requires_attention=False,
+            truncated=shown.truncated or UNSET,
+        )
+        host = self._host
+        task = session_key and ids.task_id(host.key, host.gateway_id, session_key)
+        out.emit(payload, task_id=task or None)

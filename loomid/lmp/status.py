@@ -1,0 +1,66 @@
+"""Whether the gateway is there: gateway.status, once for each change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loomid.lmp.frames import GatewayStatus
+
+if TYPE_CHECKING:
+    from loomid.lmp.facts import GatewayUp
+    from loomid.lmp.folding import Folding
+
+
+class Status:
+    """The gateway's status as phones have it."""
+
+    def __init__(self, gateway_id: str) -> None:
+        self._gateway_id = gateway_id
+        self._boot: str | None = None
+        self._shown: GatewayStatus | None = None
+        self.owner: str | None = None
+        """Name for retention; a new one for each time the gateway comes up."""
+
+    def up(self, out: Folding, fact: GatewayUp) -> str | None:
+        """The gateway is there; returns the owner that is no longer needed."""
+        status = GatewayStatus(
+            gateway_id=self._gateway_id,
+            name=fact.name,
+            online=True,
+            hermes_version=fact.hermes_version,
+            shim_version=fact.shim_version,
+            since=out.at,
+        )
+        shown = self._shown
+        same = shown is not None and status == _with(shown, since=out.at)
+        if same and self._boot == out.boot:
+            return None
+        former, self.owner = self.owner, f"~up:{out.boot}:{out.at!r}"
+        out.touched.add(self.owner)
+        self._boot = out.boot
+        if not same:
+            self._show(out, status)
+        return former if former != self.owner else None
+
+    def down(self, out: Folding) -> None:
+        """The process that was there is not (or no longer answers)."""
+        shown = self._shown
+        if shown is None or not shown.online or out.boot != self._boot or self.owner is None:
+            return
+        out.touched.add(self.owner)
+        self._show(out, _with(shown, online=False, since=out.at))
+
+    def _show(self, out: Folding, status: GatewayStatus) -> None:
+        self._shown = status
+        out.emit(status)
+
+
+def _with(status: GatewayStatus, *, since: float, online: bool | None = None) -> GatewayStatus:
+    return GatewayStatus(
+        gateway_id=status.gateway_id,
+        name=status.name,
+        online=status.online if online is None else online,
+        hermes_version=status.hermes_version,
+        shim_version=status.shim_version,
+        since=since,
+    )

@@ -1,0 +1,480 @@
+"""One Hermes turn: its facts, in any order, brought into causal order (design §3).
+
+The turn keeps a queue of *steps*. An attempt at a model call is a step that shows text
+while it is at the head, and stays there until its text is complete or a short drain
+passed; tools, approvals and the end are steps that wait behind the text they follow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_shim import wire
+from loomid.lmp.attempts import DRAIN_S, REASONING_DRAIN_S, Attempt, Attempts
+from loomid.lmp.endings import Ending, concluded, failed, of_turn
+from loomid.lmp.run import Run
+from loomid.lmp.start import Start
+from loomid.lmp.tools import Tool, Tools
+
+if TYPE_CHECKING:
+    from loomid.lmp.folding import Folding
+    from loomid.lmp.frames import Origin
+    from loomid.lmp.host import Host
+    from loomid.lmp.inbox import Message
+    from loomid.lmp.text import Iteration
+
+NEVER_STARTED_S = 120.0
+LINGER_S = 30.0
+"""How long an ended turn is remembered with its texts, for sends that come late."""
+HANDLER_GRACE_S = 5.0
+KEYLESS_FAILED_S = 120.0
+SILENT_S = 6 * 3_600.0
+RUNNING_EVERY_S = 2.0
+MAX_STEPS = 10_000
+
+Act = Callable[["Folding"], None]
+
+
+class Step(NamedTuple):
+    """Something to tell when all that comes before it was told."""
+
+    at: float
+    act: Act
+
+
+class Turn:
+    """One turn, from its first fact until its late facts have come."""
+
+    def __init__(self, turn_id: str, boot: str, host: Host, at: float) -> None:
+        self.turn_id = turn_id
+        self.boot = boot
+        self.run = Run(turn_id, host)
+        self.start = Start()
+        self.tools = Tools()
+        self.failure: wire.ApiFailed | None = None
+        """The last model call failed, and nothing has followed it yet."""
+        self.ending: Ending | None = None
+        self.messages: dict[str, Message] = {}
+        """The phones' messages that this turn answers, by id."""
+        self.seen_at = at
+        self._host = host
+        self._last_at = at
+        self._handled_at: float | None = None
+        self._linger_until: float | None = None
+        self._attempts = Attempts()
+        self._shown: Attempt | None = None
+        self._reasons = False
+        self._steps: deque[Attempt | Step] = deque()
+        self._answer: str | None = None
+        self._api_end: wire.ApiEnded | None = None
+
+    # ── what others ask ──
+
+    @property
+    def key(self) -> str | None:
+        """The session key, where it is this turn's own."""
+        return self.start.own_key
+
+    @property
+    def ours(self) -> bool:
+        """A turn of our own platform."""
+        return self.start.platform == wire.PLATFORM
+
+    @property
+    def live(self) -> bool:
+        """Not over yet (perhaps not even begun)."""
+        return self.run.live
+
+    @property
+    def has_own_handler(self) -> bool:
+        """Hermes handles a message of this turn by itself, not inside an earlier one's."""
+        return any(message.handled for message in self.messages.values())
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        """What a phone may ask of this run."""
+        if self.key is None:
+            return ()
+        if self.ours:
+            return ("cancel", "pause", "resume", "send")
+        return ("cancel",) if self._host.can(self.boot, "cancel_foreign") else ()
+
+    @property
+    def ask_running_at(self) -> float | None:
+        """When to ask whether this foreign turn still runs: it may end without a fact."""
+        if not self.run.begun or not self.live or self.ours or self.key is None:
+            return None
+        return self._last_at if self.failure else self._last_at + RUNNING_EVERY_S
+
+    @property
+    def due(self) -> float | None:
+        """When this turn wants to be woken."""
+        if not self.live:
+            return self._linger_until
+        if not self.run.begun:
+            known = self.start.known_at
+            return self.seen_at + NEVER_STARTED_S if known is None else known + DRAIN_S
+        times = (self.run.due, self._drained_at(), self._silent_until())
+        return min((t for t in times if t is not None), default=None)
+
+    @property
+    def conclusion(self) -> Ending:
+        """How the turn ended if it is over without Hermes having said so."""
+        return concluded(self.failure, answered=self._answer is not None, last=self._attempts.last)
+
+    def said(self, text: str) -> bool:
+        """Whether the run told this text already, or the beginning of it."""
+        text = text.strip()
+        told = (iteration.text.text for iteration in self.run.iterations)
+        return any(t and (t.startswith(text) or text.startswith(t)) for t in told)
+
+    def owns_message(self, message_id: str) -> bool:
+        """Whether that message of the gateway shows this run's text (0.19)."""
+        return any(i.message == message_id for i in self.run.iterations)
+
+    # ── facts with this turn's id ──
+
+    def take(self, out: Folding, fact: object) -> None:
+        """One of TURN_FACTS."""
+        out.touched.add(self.turn_id)
+        self._last_at = out.at
+        _TAKE[type(fact)](self, out, fact)
+        self._go(out)
+
+    def _turn_started(self, out: Folding, fact: wire.TurnStarted) -> None:
+        if not self.start.turn_started(fact, out):
+            self._host.dropped["duplicate"] += 1
+        elif self.ours and self.key is not None:
+            message = self._host.inbox.for_turn(self.key, fact.text)
+            self.start.origin = self._adopt(message) if message is not None else None
+
+    def _api_started(self, out: Folding, fact: wire.ApiStarted) -> None:
+        self.start.known(out, fact.session_id, fact.platform, fact.model, fact.provider)
+        self.failure = None
+        self._place_in_line(*self._attempts.requested(fact.call, out.at))
+
+    def _stream_started(self, out: Folding, fact: wire.StreamStarted) -> None:
+        self.start.known(out, fact.session_id, fact.surface, fact.model, fact.provider)
+        attempt, new = self._attempts.lacking(fact.iteration, "started", out.at)
+        if attempt is not None:
+            attempt.started, attempt.started_at = True, out.at
+            self._place_in_line(attempt, new)
+
+    def _delta(self, out: Folding, fact: wire.Delta) -> None:
+        attempt, new = self._attempts.for_delta(fact.iteration, fact.text, out.at)
+        late = attempt is None or attempt.settled
+        if attempt is not None:
+            self._place_in_line(attempt, new)
+            attempt.receive("reasoning" if fact.channel == "reasoning" else "text", fact.text)
+        if late:
+            self._host.dropped["late_delta"] += 1
+
+    def _stream_ended(self, out: Folding, fact: wire.StreamEnded) -> None:
+        attempt, new = self._attempts.lacking(fact.iteration, "stream_end", out.at)
+        if attempt is not None:
+            attempt.stream_end = fact
+            attempt.close(out.at)
+            self._place_in_line(attempt, new)
+
+    def _api_ended(self, out: Folding, fact: wire.ApiEnded) -> None:
+        attempt = self._attempt(fact.call, out.at)
+        if attempt.api_end is None:
+            attempt.api_end = self._api_end = fact
+            attempt.close(out.at)
+            self.failure = None
+
+    def _api_failed(self, out: Folding, fact: wire.ApiFailed) -> None:
+        attempt = self._attempt(fact.call, out.at)
+        attempt.failed = True
+        attempt.close(out.at)
+        self.failure = fact
+
+    def _interim(self, out: Folding, fact: wire.Interim) -> None:
+        attempt, new = self._attempts.lacking(fact.iteration, "interim_seen", out.at)
+        if attempt is not None:
+            attempt.interim = fact.text
+            self._place_in_line(attempt, new)
+            if attempt.settled:
+                self._after(out, attempt, lambda then: self._tell_interim(then, attempt))
+
+    def _tool_started(self, out: Folding, fact: wire.ToolStarted) -> None:
+        attempt = self._attempt(fact.call, out.at)
+        attempt.used_tools = True
+        self.failure = None
+        tool = self.tools.start(fact, out.t, attempt)
+        if tool is None:
+            self._host.dropped["duplicate"] += 1
+        else:
+            self._after(out, attempt, lambda then: self._tell_tool(then, tool))
+
+    def _tool_ended(self, out: Folding, fact: wire.ToolEnded) -> None:
+        tool = self.tools.end(fact.call_id)
+        if tool is None:
+            self._host.dropped["unpaired_tool_end"] += 1
+            return
+        t, run = out.t, self.run
+        self._after(
+            out, tool.attempt, lambda then: run.tell(then, tool.finish(run.run_id, fact, t))
+        )
+
+    def _turn_answered(self, _out: Folding, fact: wire.TurnAnswered) -> None:
+        self._answer = fact.text
+        self.failure = None
+
+    def _turn_ended(self, out: Folding, fact: wire.TurnEnded) -> None:
+        self.end(out, of_turn(fact, self.failure, self._api_end))
+
+    # ── what concerns the turn without carrying its id ──
+
+    def wake(self, out: Folding) -> None:
+        """An alarm of this turn is due."""
+        out.touched.add(self.turn_id)
+        if self.run.due is not None and out.at >= self.run.due:
+            self.run.flush(out)
+        silent = self._silent_until()
+        if self.run.begun and silent is not None and out.at >= silent:
+            self.end(out, self.conclusion)
+        self._go(out)
+
+    def input(self, out: Folding, text: str, origin: Origin) -> None:
+        """A phone's message was folded into this running turn."""
+        out.touched.add(self.turn_id)
+        self._after(out, None, lambda then: self.run.input(then, text, origin))
+        self._go(out)
+
+    def approval(self, out: Folding, approval_id: str, event: Act, *, pending: bool) -> None:
+        """An approval of this turn was asked or decided; `event` tells of it."""
+        out.touched.add(self.turn_id)
+
+        def tell(then: Folding) -> None:
+            self.run.flush(then)
+            event(then)
+            self.run.waits(then, approval_id, pending=pending)
+
+        if self.live and self.run.begun:
+            self._after(out, None, tell)
+            self._go(out)
+        else:
+            tell(out)
+            if self._linger_until is None and self.run.ended_at is not None:
+                self._linger(out)
+
+    def preview(self, out: Folding, message_id: str, text: str, *, final: bool) -> bool:
+        """A message of the gateway that shows this run's text (0.19); False: it does not."""
+        known = (i for i in self.run.iterations if i.message == message_id)
+        iteration = next(known, None) or self._iteration_of(text.strip())
+        if iteration is None:
+            return False
+        out.touched.add(self.turn_id)
+        self._last_at = out.at
+        iteration.message = message_id
+        if not iteration.certain:
+            self.run.show(out, iteration, "text", iteration.text.preview(text, final=final))
+        self._go(out)
+        return True
+
+    def handler_done(self, out: Folding) -> None:
+        """Hermes is done with the message that this turn answers."""
+        out.touched.add(self.turn_id)
+        if self.failure is not None:
+            self.end(out, failed(self.failure))
+        elif self._handled_at is None:
+            self._handled_at = out.at
+
+    def end(self, out: Folding, ending: Ending) -> None:
+        """The turn is over; the run ends when all that came before was told."""
+        out.touched.add(self.turn_id)
+        if self.ending is None and self.live:
+            self.ending = ending
+            self._after(out, self._attempts.last, self._tell_end)
+            self._go(out)
+
+    def abandon(self, out: Folding, error: str) -> None:
+        """The gateway's process is gone: nothing more will come."""
+        out.touched.add(self.turn_id)
+        if self.ending is None:
+            self.ending = Ending("failed", error=error)
+            self._steps.append(Step(out.at, self._tell_end))
+        self._go(out, force=True)
+
+    # ── steps ──
+
+    def _after(self, out: Folding, attempt: Attempt | None, act: Act) -> None:
+        """Do this after that attempt's text and after all that waits already.
+
+        A later attempt may be streaming by then; its text need not be waited for.
+        """
+        waits = any(isinstance(step, Step) or step is attempt for step in self._steps)
+        if not waits and self.run.begun:
+            act(out)
+        elif len(self._steps) < MAX_STEPS:
+            self._steps.append(Step(out.at, act))
+        else:
+            self._host.dropped["too_many_steps"] += 1
+
+    def _place_in_line(self, attempt: Attempt, new: bool) -> None:
+        if new:
+            self._steps.append(attempt)
+
+    def _attempt(self, call: int, at: float) -> Attempt:
+        """The attempt that a synchronous fact speaks of, opened late if it is unknown."""
+        attempt = self._attempts.of(call)
+        if attempt is None:
+            attempt = self._attempts.open(call, at)
+            self._place_in_line(attempt, new=True)
+        return attempt
+
+    def _go(self, out: Folding, *, force: bool = False) -> None:
+        """Tell what can be told now."""
+        if not self.live or not (self.run.begun or self._begin(out, force=force)):
+            return
+        while self._steps and self.live:
+            head = self._steps[0]
+            if isinstance(head, Step):
+                self._steps.popleft()
+                head.act(out)
+                continue
+            self._flow(out, head)
+            if not force and not self._finished(head, out.at):
+                return
+            self._settle(out, head)
+            self._steps.popleft()
+
+    def _begin(self, out: Folding, *, force: bool) -> bool:
+        """Start the run, once enough is known or nothing more need be waited for."""
+        known = self.start.known_at
+        if known is None:
+            return False
+        if self.start.complete or self.ending is not None or force or out.at >= known + DRAIN_S:
+            self.run.begin(out, self.start, self.can)
+        return self.run.begun
+
+    def _finished(self, attempt: Attempt, at: float) -> bool:
+        """Whether what follows this attempt may be told."""
+        if self._host.edits_only(self.boot) and attempt.truth is not None:
+            return True  # there are no deltas to wait for
+        if attempt.complete() and (attempt.length or not self._reasons):
+            return True
+        if attempt.over_at is not None and attempt.call < self._attempts.streaming:
+            return True
+        drained = self._drained_at()
+        return drained is not None and at >= drained
+
+    def _drained_at(self) -> float | None:
+        """When the attempt at the head has been waited for long enough."""
+        head = self._steps[0] if self._steps else None
+        if not isinstance(head, Attempt):
+            return None
+        if head.over_at is not None:
+            # Only reasoning may be missing then, which nothing tells the length of.
+            return head.over_at + (REASONING_DRAIN_S if head.complete() else DRAIN_S)
+        if len(self._steps) == 1:
+            return None
+        follower = self._steps[1]
+        return (follower.at if isinstance(follower, Step) else follower.opened_at) + DRAIN_S
+
+    def _flow(self, out: Folding, attempt: Attempt) -> None:
+        """Show what the attempt at the head has received."""
+        iteration = attempt.iteration or self._place(out, attempt)
+        for kind, piece in attempt.waiting:
+            self._reasons |= kind == "reasoning"
+            track = iteration.text if kind == "text" else iteration.reasoning
+            self.run.show(out, iteration, kind, track.add(piece))
+        attempt.waiting.clear()
+
+    def _place(self, out: Folding, attempt: Attempt) -> Iteration:
+        """Its turn has come: in an iteration of its own, unless it retries a failed one."""
+        before, self._shown = self._shown, attempt
+        if before is None or before.iteration is None:
+            attempt.iteration = self.run.next_iteration()
+            return attempt.iteration
+        self._redirected(out, before, attempt)
+        if before.ok:
+            attempt.iteration = self.run.next_iteration()
+        else:
+            attempt.iteration = before.iteration
+            before.iteration.retry(continues=attempt.call > before.call)
+        return attempt.iteration
+
+    def _redirected(self, out: Folding, before: Attempt, attempt: Attempt) -> None:
+        """The same call asked again without an error: a message was folded in (rig §9)."""
+        asked_again = attempt.requested and attempt.call == before.call and not before.failed
+        if asked_again and self.ours and self.key is not None:
+            message = self._host.inbox.for_redirect(self.key)
+            if message is not None:
+                self.run.input(out, message.text, self._adopt(message))
+
+    def _settle(self, out: Folding, attempt: Attempt) -> None:
+        """Say what is still missing of this attempt's text, as Hermes gives it."""
+        attempt.settled = True
+        iteration, truth = attempt.iteration, attempt.truth
+        if iteration is not None and truth is not None:
+            self.run.show(out, iteration, "text", iteration.text.settle(truth))
+            iteration.certain = True
+        if attempt.interim is not None:
+            self._tell_interim(out, attempt)
+
+    def _tell_interim(self, out: Folding, attempt: Attempt) -> None:
+        if attempt.iteration is not None:
+            self.run.interim(out, attempt.iteration, attempt.interim or "")
+
+    def _tell_tool(self, out: Folding, tool: Tool) -> None:
+        attempt = tool.attempt
+        self.run.tool_started(out, tool, attempt.iteration or self._place(out, attempt))
+
+    def _tell_end(self, out: Folding) -> None:
+        self.run.end(out, self.ending or self.conclusion, self._answer)
+        self._steps.clear()
+        self._linger(out)
+
+    # ── small things ──
+
+    def _linger(self, out: Folding) -> None:
+        """Remember the turn a while longer, and as long as it has an approval pending."""
+        self._linger_until = None if self.run.waiting_for else out.at + LINGER_S
+
+    def _adopt(self, message: Message) -> Origin:
+        """The message is part of this turn now, and kept as long as the turn is."""
+        self.messages[message.message_id] = message
+        self._host.retention.adopt(self.turn_id, message.owner)
+        return message.origin
+
+    def _iteration_of(self, text: str) -> Iteration | None:
+        """The iteration whose text a new message of the gateway shows."""
+        for iteration in self.run.iterations:
+            known = iteration.text.text if iteration.certain else ""
+            same = known.startswith(text) or text.startswith(known)
+            if known and same and iteration.message is None:
+                return iteration
+        last = self.run.last
+        return last if last is not None and not last.certain and last.message is None else None
+
+    def _silent_until(self) -> float | None:
+        """When a turn that Hermes says nothing more of counts as over."""
+        if self.ending is not None:
+            return None
+        if self._handled_at is not None:
+            return max(self._handled_at, self._last_at) + HANDLER_GRACE_S
+        if self.key is None and self.failure is not None:
+            return self._last_at + KEYLESS_FAILED_S
+        # Whether a foreign session still runs can be asked.
+        return self._last_at + SILENT_S if self.ours or self.key is None else None
+
+
+_TAKE: dict[type, Callable[..., None]] = {
+    wire.TurnStarted: Turn._turn_started,
+    wire.ApiStarted: Turn._api_started,
+    wire.StreamStarted: Turn._stream_started,
+    wire.Delta: Turn._delta,
+    wire.StreamEnded: Turn._stream_ended,
+    wire.ApiEnded: Turn._api_ended,
+    wire.ApiFailed: Turn._api_failed,
+    wire.Interim: Turn._interim,
+    wire.ToolStarted: Turn._tool_started,
+    wire.ToolEnded: Turn._tool_ended,
+    wire.TurnAnswered: Turn._turn_answered,
+    wire.TurnEnded: Turn._turn_ended,
+}
+TURN_FACTS = frozenset(_TAKE)

@@ -1,0 +1,265 @@
+"""Which gateway processes there are, who speaks for each gateway, and what they told.
+
+No I/O and no clock: time comes as an argument, silence is counted in ticks (so that a
+suspended machine or a stopped loomid declares nobody dead). Facts become arrivals here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_shim import wire
+from loomid.lmp import facts
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LOST_BEATS = int(120 / wire.BEAT_S)
+GONE_CHECKS = 2  # a process seen gone once may still have facts in the socket
+MAX_BOOTS = 256
+MAX_N = 2**53
+MAX_ODDITIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayState:
+    """One gateway as its newest process told it; `since`: online or offline since then."""
+
+    gateway_id: str
+    boot: str
+    name: str
+    hermes_version: str
+    shim_version: str
+    features: list[str]
+    home_chat: str
+    home_key: str | None
+    online: bool
+    since: float
+    pid: int
+
+
+@dataclass(slots=True, eq=False)
+class Boot:
+    """One process of a gateway."""
+
+    gateway_id: str
+    boot: str
+    acked: int = 0  # on disk
+    seen: int = 0  # highest number that came, taken or not
+    delivered: int = 0  # highest number that became an arrival
+    hello: wire.Hello | None = None
+    peer: bytes | None = None  # where it was heard last
+    first_at: float = 0.0
+    since: float = 0.0
+    online: bool = False  # its link is alive
+    replaced: bool = False  # a newer process speaks for the gateway
+    superseded: bool = False  # … and has said what is alive
+    local: bool = False  # its pid means the same here as there
+    gone: int = 0  # times its process was found gone
+    missed: int = 0  # ticks since it was heard
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Roster:
+    """All processes known, and the queue of what arrived from them."""
+
+    acked: Mapping[tuple[str, str], int]
+    started: Callable[[int], float] = wire.process_started
+    arrivals: deque[Arrival] = field(default_factory=deque)
+    oddities: Counter[str] = field(default_factory=Counter)
+    """What was dropped or made no sense, by kind."""
+    _boots: dict[tuple[str, str], Boot] = field(default_factory=dict)
+    _current: dict[str, Boot] = field(default_factory=dict)
+    _at: float = 0.0
+
+    def __post_init__(self) -> None:
+        for (gateway_id, boot), n in self.acked.items():
+            self._boots[gateway_id, boot] = Boot(gateway_id, boot, n, n, n)
+
+    # ── who ──
+
+    def hello(self, peer: bytes, hello: wire.Hello, now: float) -> tuple[Boot, list[Boot]]:
+        """Whose hello it is (`replaced` if a newer process lives), and whom it replaced."""
+        key = hello.gateway_id, hello.boot
+        boot = self._boots.get(key)
+        if boot is None:
+            self._forget_some()
+            boot = self._boots[key] = Boot(*key)
+        boot.hello, boot.peer, boot.missed, boot.gone = hello, peer, 0, 0
+        boot.first_at = boot.first_at or now
+        boot.local = hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started
+        current = self._current.get(boot.gateway_id)
+        rival = current if current is not boot and current is not None else None
+        boot.replaced = rival is not None and rival.online and not _newer(boot, rival)
+        if not boot.online or rival:
+            boot.since = now
+        boot.online = True
+        if boot.replaced:
+            return boot, []
+        boot.lost = boot.superseded = False
+        self._current[boot.gateway_id] = boot
+        up = GatewayUp(
+            hello.name, hello.hermes_version, hello.shim_version, hello.features, hello.home_key
+        )
+        self._arrive(boot, 0, now, now, up)
+        if rival is None or rival.replaced:
+            return boot, []
+        rival.replaced = True
+        return boot, [rival]
+
+    def heard(self, boot: Boot, peer: bytes) -> None:
+        """Anything came from it; a live connection wins over one that said hello later."""
+        boot.peer, boot.missed = peer, 0
+
+    def online(self, gateway_id: str) -> Boot | None:
+        """The process that takes commands."""
+        boot = self._current.get(gateway_id)
+        return boot if boot is not None and boot.online else None
+
+    def states(self) -> list[GatewayState]:
+        """Every gateway that said hello to this loomid."""
+        return [_state(boot) for boot in self._current.values()]
+
+    def down(self, boot: Boot, now: float) -> None:
+        """It said bye, or is silent."""
+        if not boot.online:
+            return
+        boot.online, boot.since = False, now
+        if not boot.replaced:
+            # Of a replaced process nobody asks; its gateway is online by the newer one.
+            self._arrive(boot, 0, now, now, GatewayDown())
+
+    def tick(self, now: float) -> list[Boot]:
+        """One beat has passed; returns those that went offline by it."""
+        fallen = []
+        for boot in list(self._boots.values()):
+            if boot.lost:
+                continue
+            boot.missed += 1
+            boot.gone = boot.gone + 1 if self._is_gone(boot) else 0
+            silent = boot.missed > wire.BEATS_MISSED
+            if boot.online and (silent or boot.gone >= GONE_CHECKS):
+                self.down(boot, now)
+                fallen.append(boot)
+            gone = boot.gone >= GONE_CHECKS or boot.missed > LOST_BEATS
+            if gone or (boot.superseded and not boot.online):
+                self._lose(boot, now)
+        return fallen
+
+    def _is_gone(self, boot: Boot) -> bool:
+        hello = boot.hello
+        return hello is not None and boot.local and self.started(hello.pid) != hello.pid_started
+
+    def _lose(self, boot: Boot, now: float) -> None:
+        self.down(boot, now)
+        boot.lost = True
+        self._arrive(boot, 0, now, now, GatewayLost())
+
+    def _supersede(self, newer: Boot, now: float) -> None:
+        """All facts before its inventory are taken: what older ones ran is over, unless
+        such a process still talks; then it is over when that falls silent."""
+        for boot in list(self._boots.values()):
+            if boot.gateway_id == newer.gateway_id and boot is not newer and not boot.lost:
+                boot.superseded = True
+                if not boot.online or self._is_gone(boot):
+                    self._lose(boot, now)
+
+    def _forget_some(self) -> None:
+        if len(self._boots) < MAX_BOOTS:
+            return
+        for key, boot in list(self._boots.items()):
+            if boot.lost and boot.delivered <= boot.acked and not self._is_current(boot):
+                del self._boots[key]
+
+    def _is_current(self, boot: Boot) -> bool:
+        return self._current.get(boot.gateway_id) is boot
+
+    # ── what ──
+
+    def facts(self, boot: Boot, entries: list[list[Any]], now: float) -> bool:
+        """Take facts in, each number once; True: some are done with, without a commit."""
+        for entry in entries:
+            if not _is_fact(entry):
+                self.oddities["fact_shape"] += 1
+                continue
+            n, t, kind, body = entry[:4]
+            if n <= boot.seen:
+                self.oddities["fact_again"] += 1  # sent again after a reconnect
+                continue
+            boot.seen = n
+            fact = self._parse(kind, body)
+            if fact is not None:
+                boot.delivered = n
+                self._arrive(boot, n, t, now, fact)
+                if kind == "inventory" and self._is_current(boot):
+                    self._supersede(boot, now)
+        if boot.acked >= boot.delivered and boot.seen > boot.acked:
+            boot.acked = boot.seen
+            return True
+        return False
+
+    def _parse(self, kind: str, body: object) -> Any:  # noqa: ANN401 - one of many types
+        if kind not in wire.FACTS:
+            # A newer shim may know more; its facts are not asked for again.
+            known = len(self.oddities) < MAX_ODDITIES
+            self.oddities[f"unknown fact {kind:.40}" if known else "unknown fact"] += 1
+            return None
+        try:
+            return facts.parse(kind, body)
+        except (msgspec.ValidationError, RecursionError):
+            self.oddities[f"invalid fact {kind}"] += 1
+            return None
+
+    def ack(self, gateway_id: str, boot: str, n: int) -> Boot | None:
+        """n is on disk; returns whom to tell."""
+        known = self._boots.get((gateway_id, boot))
+        if known is None or n <= known.acked:
+            return None
+        # Invalid facts after the last arrival go with it.
+        known.acked = known.seen if n >= known.delivered else n
+        return known
+
+    def _arrive(self, boot: Boot, n: int, t: float, now: float, fact: object) -> None:
+        self._at = max(self._at, now)  # never goes back, whatever the clock does
+        self.arrivals.append(Arrival(boot.gateway_id, boot.boot, n, t, self._at, fact))
+
+
+def _newer(boot: Boot, than: Boot) -> bool:
+    """By the start of the process, where both tell it; else by the first hello."""
+    mine, other = (b.hello.pid_started if b.hello else 0.0 for b in (boot, than))
+    if mine > 0 and other > 0 and mine != other:
+        return mine > other
+    return boot.first_at >= than.first_at
+
+
+def _is_fact(entry: list[Any]) -> bool:
+    match entry:
+        case [int(n), float() | int() as t, str(), dict(), *_]:
+            return type(n) is int and 0 < n < MAX_N and type(t) is not bool and math.isfinite(t)
+        case _:
+            return False
+
+
+def _state(boot: Boot) -> GatewayState:
+    hello = boot.hello
+    assert hello is not None, "only a hello makes a process current"  # noqa: S101 - invariant
+    return GatewayState(
+        boot.gateway_id,
+        boot.boot,
+        hello.name,
+        hello.hermes_version,
+        hello.shim_version,
+        hello.features,
+        hello.home_chat,
+        hello.home_key,
+        boot.online,
+        boot.since,
+        hello.pid,
+    )

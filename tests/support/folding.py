@@ -1,0 +1,111 @@
+"""Drives the fold of runs as loomid's pump does: due ticks between arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.frames import Event
+from loomid.lmp.runs import Outcome, Runs
+
+KEY = b"k" * 32
+
+
+class Driver:
+    """One gateway's fold, with what the store would hold."""
+
+    def __init__(self, gateway_id: str = "gw", *, boot: str = "boot", t0: float = 1_000.0) -> None:
+        self.gateway_id = gateway_id
+        self.boot = boot
+        self.now = t0
+        self.runs = Runs(gateway_id, KEY)
+        self.events: list[Event] = []
+        self.outcomes: list[Outcome] = []
+        self.stored: list[tuple[str, Arrival]] = []
+        self.ended: list[str] = []
+        self._n = 0
+
+    def take(self, arrival: Arrival) -> list[Event]:
+        """Ticks that fall due before it, then the arrival; returns the events."""
+        before = len(self.events)
+        while (due := self.runs.deadline) is not None and due < arrival.at:
+            self._fold(Arrival(self.gateway_id, "", 0, due, due, Tick()))
+        self._fold(arrival)
+        return self.events[before:]
+
+    def fact(self, fact: Any, *, dt: float = 0.0, n: int | None = None) -> list[Event]:
+        """A fact `dt` seconds after the last one."""
+        self.now += dt
+        self._n += 1
+        number = 0 if type(fact).__module__.endswith("lmp.facts") else self._n
+        return self.take(
+            Arrival(self.gateway_id, self.boot, n or number, self.now, self.now, fact)
+        )
+
+    def facts(self, facts: Iterable[Any], *, dt: float = 0.001) -> list[Event]:
+        """Several facts, one after the other."""
+        return [event for fact in facts for event in self.fact(fact, dt=dt)]
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Let time pass."""
+        return self.fact(Tick(), dt=seconds)
+
+    def recovered(self) -> Runs:
+        """What a restarted loomid would make of what is stored."""
+        runs = Runs(self.gateway_id, KEY, self.ended)
+        for _, arrival in self.stored:
+            runs.fold(arrival)
+        return runs
+
+    def _fold(self, arrival: Arrival) -> None:
+        outcome = self.runs.fold(arrival)
+        self.events += outcome.events
+        self.outcomes.append(outcome)
+        if outcome.retain is not None:
+            self.stored.append((outcome.retain, arrival))
+        if outcome.release:
+            gone = set(outcome.release)
+            self.stored = [(tag, kept) for tag, kept in self.stored if tag not in gone]
+            self.ended += [tag for tag in outcome.release if not tag.startswith("~")]
+
+
+def brief(events: Iterable[Event]) -> list[list[Any]]:
+    """Events as short rows, ids and times left out, adjacent deltas joined."""
+    rows: list[list[Any]] = []
+    for event in events:
+        p: Any = event.payload
+        match event.type:
+            case "run.delta":
+                row = ["delta", p.kind, p.iteration, p.text]
+                if rows and rows[-1][:3] == row[:3]:
+                    rows[-1][3] += p.text
+                    continue
+            case "run.started":
+                row = ["started", p.title, p.surface, p.provider, ",".join(p.can)]
+            case "run.text":
+                row = ["text", p.iteration, p.text]
+            case "run.input":
+                row = ["input", p.text]
+            case "run.interim":
+                row = ["interim", p.text, p.already_streamed]
+            case "run.tool_started":
+                row = ["tool", p.iteration, p.index, p.tool, p.preview]
+            case "run.tool_finished":
+                row = ["tool end", p.iteration, p.index, p.tool, p.ok]
+            case "run.completed":
+                row = ["completed", p.status, p.text, p.error, p.finished]
+            case "run.failed":
+                row = ["failed", p.error]
+            case "approval.required":
+                row = ["approval", p.command, [c.choice for c in p.choices]]
+            case "approval.resolved":
+                row = ["resolved", p.choice, p.decided_by, p.outcome]
+            case "notification":
+                row = ["notification", p.category, p.source, p.text]
+            case "gateway.status":
+                row = ["gateway", p.online]
+            case _:
+                row = ["task", p.status]
+        rows.append(row)
+    return rows
