@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from loomid.devices import Devices
-from loomid.errors import RateLimited, Unauthorized
+from loomid.errors import Internal, RateLimited, Unauthorized
 from loomid.lmp import frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
+from loomid.outbox import Templates
 from loomid.pace import Pace
 from loomid.phone import Admission, Phone
-from loomid.places import Place, Places
+from loomid.places import Places
 from loomid.resume import SNAPSHOT, Start, resume
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from loomid.lmp.pairing import Secret
     from loomid.log import Log
     from loomid.phone import Socket
+    from loomid.places import Place
     from loomid.vault import Device, Vault
 
     Execute = Callable[[Device, ClientFrame], Awaitable[tuple[str, Payload]]]
@@ -88,6 +90,7 @@ class Hub:
         self._clock = clock
         self._devices = Devices(vault, clock, config.claim_within_s)
         self._places = Places(MAX_WITHOUT_HELLO, MAX_QUEUE)
+        self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
         self._closing: int | None = None
@@ -116,11 +119,13 @@ class Hub:
 
     def devices(self) -> list[DeviceStatus]:
         """The paired devices and how they are doing."""
-        return [
-            DeviceStatus(device, phone is not None, 0 if phone is None else self._lag(phone))
-            for device in self._devices.all()
-            for phone in [self._live.get(device.device_id)]
-        ]
+        statuses = []
+        for device in self._devices.all():
+            phone = self._live.get(device.device_id)
+            connected = phone is not None and phone.ended is None
+            lag = self._lag(phone) if phone is not None and connected else 0
+            statuses.append(DeviceStatus(device, connected, lag))
+        return statuses
 
     async def revoke(self, device_id: str) -> bool:
         """Forget a device; a live connection of it is closed at once."""
@@ -151,6 +156,7 @@ class Hub:
             self,
             self._clock,
             self.config.timing,
+            place,
             max_first_bytes=self.config.max_first_bytes,
             stall_s=self.config.stall_s,
         )
@@ -164,10 +170,9 @@ class Hub:
             # The exception's own text may hold what a phone wrote: it is not logged.
             traces = "\n".join(_traces(error))
             log.error("serving %s failed: %s", _name(phone), traces)
-            phone.end(Code.INTERNAL, "internal")
-            await socket.close(Code.INTERNAL, "internal")
+            phone.refuse(Internal())
+            await phone.leave()
         finally:
-            place.leave()
             self._left(phone)
 
     async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
@@ -180,6 +185,7 @@ class Hub:
             device = await self._known(phone, hello)
         start = await resume(
             self._log,
+            self._templates,
             self._devices,
             device,
             hello,
@@ -193,6 +199,7 @@ class Hub:
         if older is not None:
             older.end(Code.REPLACED, "replaced by a newer connection")
         self._live[device_id] = phone
+        phone.place.leave()
         return Admission(start.device, self._hello_ok(start, credential), start.outbox)
 
     async def _known(self, phone: Phone, hello: ClientHello) -> Device:
@@ -248,6 +255,7 @@ class Hub:
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
+        phone.place.leave()
         code, cause = phone.ended or (Code.INTERNAL, "cancelled")
         log.info(
             "closed %s: code %d, %s, age %.1f s, lag %d events",

@@ -6,6 +6,7 @@ The session decides; this carries out its actions on a socket.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -25,14 +26,18 @@ from loomid.lmp.session import (
 )
 from loomid.lmp.wsframe import header
 from loomid.log import Gone
+from loomid.positions import Exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomid.lmp.frames import ClientFrame, ClientHello, Payload
     from loomid.outbox import Outbox
+    from loomid.places import Place
     from loomid.vault import Device
 
+GOODBYE_S = 2.0
+"""How long the phone may take to answer a close frame."""
 FLUSH_S = 1.0
 """How long control frames may still wait for their turn once the connection is to end."""
 
@@ -62,8 +67,11 @@ class Socket(Protocol):
     def unsent(self) -> int:
         """Bytes that the kernel has not taken yet."""
 
-    async def close(self, code: int, reason: str) -> None:
-        """Close, with a code that the client can read; returns within seconds."""
+    def goodbye(self, code: int, reason: str) -> None:
+        """Send a close frame; nothing is written after it."""
+
+    def drop(self) -> None:
+        """End the connection, whatever is still unsent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,7 @@ class Phone:
         door: Door,
         clock: Callable[[], float],
         timing: Timing,
+        place: Place,
         *,
         max_first_bytes: int,
         stall_s: float,
@@ -112,8 +121,10 @@ class Phone:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._ending = asyncio.Event()
+        self._gone = asyncio.Event()
         self._flush_until = 0.0
         self._patience: asyncio.Timeout | None = None
+        self.place = place
         self.started = self._loop.time()
         self.device: Device | None = None
         self.outbox: Outbox | None = None
@@ -151,27 +162,39 @@ class Phone:
         """Tell an error of the whole connection, and close."""
         self._do_all(self._session.failed(error))
 
+    async def leave(self) -> None:
+        """Close after serving failed: what can be told at once is told."""
+        with contextlib.suppress(AssertionError):  # if that was the failure
+            self._socket.write(self._next())
+        self._socket.goodbye(*(self.ended or (Code.INTERNAL, "internal")))
+        with contextlib.suppress(TimeoutError, SocketClosed):
+            async with asyncio.timeout(GOODBYE_S):
+                while True:
+                    await self._socket.receive()
+        self._socket.drop()
+
     async def hold(self, seconds: float) -> None:
         """Wait, but not beyond the connection's end nor the time for a hello."""
         seconds = min(seconds, self._session.hello_by - self._loop.time())
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
-        except TimeoutError:
-            pass
 
     # ── reading ─────────────────────────────────────────────────────────────
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
+        """Read until the socket is closed: after our close frame, only for the phone's."""
         try:
-            while self.ended is None:
+            while True:
                 await self._roomy()
                 message = await self._socket.receive()
-                for action in self._take(message):
-                    await self._carry_out(action, tasks)
+                if self.ended is None:
+                    for action in self._take(message):
+                        await self._carry_out(action, tasks)
         except SocketClosed as closed:
             self.end(closed.code, closed.cause)
             self._flush_until = 0.0
+            self._gone.set()
 
     def _take(self, message: str | bytes) -> list[Action]:
         now = self._loop.time()
@@ -270,7 +293,10 @@ class Phone:
         if self.outbox is None:
             self._first.append(frames.render(0, parts))
         else:
-            self.outbox.push(parts)
+            try:
+                self.outbox.push(parts)
+            except Exhausted:
+                self.end(Code.INTERNAL, "the disk has failed for too long")
         self.wake()
 
     async def _write(self) -> None:
@@ -283,8 +309,12 @@ class Phone:
                 self._room.set()
             else:
                 await self._wait()
-        code, cause = self.ended or (Code.INTERNAL, "internal")
-        await self._socket.close(code, cause)
+        if self.ended is not None:
+            self._socket.goodbye(*self.ended)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_S):
+                await self._gone.wait()
+        self._socket.drop()
 
     def _unfinished(self) -> bool:
         """At the end only errors and answers are still waited for: events can be resumed."""
@@ -308,11 +338,9 @@ class Phone:
             return b""
 
     async def _wait(self) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._flush_until if self.ended else None):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
 
     async def _put(self, blob: bytes) -> None:
         """Write, then wait until the phone has taken most of it."""

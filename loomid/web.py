@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import ipaddress
 import logging
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from aiohttp import ClientConnectionResetError, WebSocketError, WSMsgType, web
+from aiohttp import WebSocketError, WSMsgType, web
 
 from loomid.errors import ConfigError
-from loomid.lmp import pairing
+from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
 from loomid.phone import SocketClosed
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
     from collections.abc import Iterable
 
@@ -34,7 +34,7 @@ BACKLOG = 1024
 ACCEPT_SLICE = 32
 SEND_BUFFER = 64 * 1024
 HIGH_WATER = 64 * 1024
-CLOSE_WITHIN_S = 2.0
+STOP_WITHIN_S = 2.0
 REQUEST_WITHIN_S = 10.0
 _PROXY_HEADERS = ("Forwarded", "X-Real-IP", "Via")
 _CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
@@ -124,7 +124,7 @@ class Web:
             handle_signals=False,
             keepalive_timeout=REQUEST_WITHIN_S,
             lingering_time=1.0,
-            shutdown_timeout=CLOSE_WITHIN_S,
+            shutdown_timeout=STOP_WITHIN_S,
         )
         await self._runner.setup()
         for one in sockets:
@@ -151,15 +151,15 @@ class Web:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
         try:
             response = web.WebSocketResponse(
-                timeout=CLOSE_WITHIN_S,
+                autoclose=False,
                 compress=False,
                 # The parser refuses what is as large as its limit, too.
                 max_msg_size=self._config.max_frame_bytes + 1,
             )
             try:
                 writer = await response.prepare(request)
-            except ClientConnectionResetError:
-                return response
+            except ConnectionError:
+                return response  # it did not wait
             transport = request.transport
             if transport is not None:
                 await self._hub.serve(PhoneSocket(response, writer, transport), place)
@@ -237,6 +237,7 @@ class PhoneSocket:
         self._response = response
         self._writer = writer
         self._transport = transport
+        self._said_goodbye = False
         transport.set_write_buffer_limits(high=HIGH_WATER)
         raw = transport.get_extra_info("socket")
         if raw is not None:
@@ -260,7 +261,7 @@ class PhoneSocket:
 
     def write(self, blob: bytes) -> bool:
         """Hand over whole frames; False when the phone lags behind."""
-        if self._transport.is_closing():
+        if self._said_goodbye or self._transport.is_closing():
             return True
         self._transport.write(blob)
         return self._transport.get_write_buffer_size() <= HIGH_WATER
@@ -277,12 +278,15 @@ class PhoneSocket:
         """Bytes that the kernel has not taken yet."""
         return self._transport.get_write_buffer_size()
 
-    async def close(self, code: int, reason: str) -> None:
-        """Send a close frame and wait a moment for the phone's; then the connection goes."""
-        try:
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await self._response.close(code=code, message=reason.encode()[:123], drain=False)
-        except TimeoutError:
-            pass
+    def goodbye(self, code: int, reason: str) -> None:
+        """Send a close frame, once; nothing is written after it."""
+        if not self._said_goodbye and not self._transport.is_closing():
+            self._said_goodbye = True
+            self._transport.write(wsframe.close(code, reason))
+
+    def drop(self) -> None:
+        """End the connection; a phone that takes nothing would keep it open for ever."""
         if self._transport.get_write_buffer_size():
-            self._transport.abort()  # it takes nothing: it would stay open for ever
+            self._transport.abort()
+        else:
+            self._transport.close()

@@ -1,4 +1,4 @@
-"""RFC 6455 framing of server text frames: unmasked, unfragmented, uncompressed."""
+"""RFC 6455 framing of what a server sends: unmasked, unfragmented, uncompressed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from struct import Struct
 _SHORT = Struct("!BB").pack
 _MIDDLE = Struct("!BBH").pack
 _LONG = Struct("!BBQ").pack
+_CODE = Struct("!H").pack
 _TEXT = 0x81  # FIN + opcode 1
+_CLOSE = 0x88
+_NOT_SENT = (1005, 1006)  # RFC 6455 §7.4.1: they stand for "none" and "lost"
 
 
 def header(length: int) -> bytes:
@@ -17,3 +20,9 @@ def header(length: int) -> bytes:
     if length < 65536:
         return _MIDDLE(_TEXT, 126, length)
     return _LONG(_TEXT, 127, length)
+
+
+def close(code: int, reason: str) -> bytes:
+    """A close frame (RFC 6455 §5.5.1)."""
+    body = b"" if code in _NOT_SENT else _CODE(code) + reason.encode()[:123]
+    return _SHORT(_CLOSE, len(body)) + body

@@ -78,6 +78,17 @@ class Server:
             )
         )
 
+    async def log_reached(self, count: int) -> None:
+        """Wait until so many events are visible."""
+        moved = asyncio.Event()
+        unwatch = self.log.watch(moved.set)
+        try:
+            while len(self.log.read(0, count)) < count:
+                moved.clear()
+                await moved.wait()
+        finally:
+            unwatch()
+
 
 @asynccontextmanager
 async def serving(

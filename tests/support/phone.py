@@ -202,3 +202,11 @@ class Connection:
         assert got.payload["last_seq"] == got.seq
         self.phone.device_id = got.payload["device_id"]
         self.phone.credential = got.payload.get("credential", self.phone.credential)
+
+
+async def until(predicate: Callable[[], Any], timeout: float = WAIT_S) -> Any:  # noqa: ASYNC109
+    """Wait until a condition holds that nothing announces; its value, or TimeoutError."""
+    async with asyncio.timeout(timeout):
+        while not (value := predicate()):  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.005)
+    return value

@@ -1,12 +1,12 @@
 """Whatever a phone sends: the documented code, and nobody else is harmed."""
 
+import contextlib
 import json
 
 import pytest
 
 from loomid.lmp.session import Timing
 from tests.support.hub import SERVER, delta, serving
-from tests.support.phone import Closed
 
 HELLO = {"protocol_version": 1}
 
@@ -167,10 +167,9 @@ async def test_another_version_after_hello_is_fatal(server):
 
 async def test_ten_megabytes(server):
     async with server.phone().connect(await server.token()) as c:
-        with pytest.raises((ConnectionError, Closed)):
+        with contextlib.suppress(ConnectionError):  # it may be closed while we still send
             await c.send_text("x" * 10_000_000)
-            await c.wait_type("pong")
-        assert await c.wait_closed() in (1009, 1006)
+        assert await c.wait_closed() == 1009
 
 
 async def test_the_largest_frame_is_taken(server):

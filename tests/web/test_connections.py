@@ -1,0 +1,299 @@
+"""How connections live and end: pairing races, replacement, revocation, heartbeat, shutdown."""
+
+import asyncio
+import logging
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from loomid import places
+from loomid.hub import MAX_WITHOUT_HELLO
+from loomid.lmp.session import Timing
+from tests.support.hub import SERVER, answer, delta, serving
+from tests.support.phone import Closed, until
+
+CLOSES = re.compile(r"closed (\S+(?: \S+)?): code (\d+), (.+), age [\d.]+ s, lag \d+ events")
+
+
+def config(**changes):
+    return replace(SERVER, **changes)
+
+
+def closes(caplog):
+    """(code, cause) of each close that was logged."""
+    return [(int(m[2]), m[3]) for r in caplog.records if (m := CLOSES.fullmatch(r.getMessage()))]
+
+
+async def test_two_phones_redeem_one_token_and_one_wins(tmp_path):
+    async with serving(tmp_path) as server:
+        for _ in range(50):
+            token = await server.token()
+
+            async def redeem(token=token):
+                async with server.phone().open() as c:
+                    try:
+                        await c.hello(token)
+                    except Closed as closed:
+                        return closed.code, c.errors
+                    return 0, c.errors
+
+            async with asyncio.TaskGroup() as tasks:
+                both = [tasks.create_task(redeem()) for _ in range(2)]
+            assert sorted(t.result() for t in both) == [(0, []), (4001, ["token_used"])]
+        assert len(await server.vault.devices()) == 50
+
+
+async def test_a_newer_connection_replaces_the_older(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        async with phone.connect() as old, phone.connect() as new:
+            assert await old.wait_closed() == 4004
+            await server.publish(delta("x"))
+            await new.wait_type("run.delta")
+            (status,) = server.hub.devices()
+            assert status.connected
+    assert (4004, "replaced by a newer connection") in closes(caplog)
+
+
+async def test_revoking_closes_within_a_second(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    async with serving(tmp_path) as server:
+        phone, other = await server.paired(), await server.paired()
+        async with phone.connect() as c, other.connect() as witness:
+            began = time.monotonic()
+            assert await server.hub.revoke(phone.device_id)
+            assert await c.wait_closed() == 4003
+            assert time.monotonic() - began < 1
+            await witness.send("ping")
+            await witness.wait_type("pong")
+        async with phone.open() as c:
+            with pytest.raises(Closed, match="4001"):
+                await c.hello()
+            assert c.errors == ["unauthorized"]
+        assert not await server.hub.revoke(phone.device_id)
+    assert closes(caplog).count((4003, "revoked")) == 1
+
+
+async def test_renaming(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        assert await server.hub.rename(phone.device_id, "Ann's")
+        assert not await server.hub.rename("dev_none", "x")
+    async with serving(tmp_path) as server:
+        assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
+
+
+async def test_unknown_devices_and_wrong_credentials_look_the_same(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        right, said = phone.credential, []
+        for device_id in (phone.device_id, "dev_0000000000000000"):
+            waits = []
+            for _ in range(4):
+                async with phone.open() as c:
+                    began = time.monotonic()
+                    with pytest.raises(Closed, match="4001"):
+                        await c.hello(device_id=device_id, credential="wrong")
+                    waits.append(round(time.monotonic() - began, 1))
+                    (error,) = c.got
+            said.append({k: v for k, v in error.payload.items() if k != "ts"})
+            assert waits[3] >= 0.9
+            assert waits[3] > waits[0]
+        assert said[0] == said[1]
+        # Wrong ones slow neither the right one nor another device.
+        phone.credential = right
+        began = time.monotonic()
+        async with phone.connect():
+            pass
+        assert time.monotonic() - began < 0.5
+
+
+async def test_a_device_that_never_comes_back_is_removed(tmp_path, caplog):
+    async with serving(tmp_path, config=config(claim_within_s=0.3)) as server:
+        claimed = await server.paired()
+        async with claimed.connect():
+            pass
+        stays = server.phone()
+        async with stays.connect(await server.token()):
+            await server.paired()
+            assert len(server.hub.devices()) == 3
+            await until(lambda: len(server.hub.devices()) == 2)
+            assert len(await server.vault.devices()) == 2
+            assert {s.device.device_id for s in server.hub.devices()} == {
+                claimed.device_id,
+                stays.device_id,
+            }
+    assert any("never came back" in r.getMessage() for r in caplog.records)
+
+
+async def test_what_a_device_says_of_itself_is_kept(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        async with phone.connect():
+            pass
+    async with serving(tmp_path) as server:
+        (device,) = await server.vault.devices()
+        assert (device.model, device.os, device.app_version) == ("Pixel", "Android 16", "1.0")
+        assert device.confirmed
+        assert device.last_seen == pytest.approx(time.time(), abs=10)
+
+
+async def test_heartbeat(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    timing = Timing(ping_s=0.1, pong_s=0.05)
+    async with serving(tmp_path, config=config(timing=timing)) as server:
+        alive, dead = server.phone(), server.phone()
+        dead.answer_pings = False
+        async with alive.connect(await server.token()) as a:
+            async with dead.connect(await server.token()) as d:
+                assert await d.wait_closed() == 4006
+                assert [g.type for g in d.got[1:]] == ["ping"] * 3
+            await a.wait_type("ping", 3)
+            assert a.closed is None
+    assert (4006, "heartbeat lost") in closes(caplog)
+
+
+async def test_the_oldest_without_hello_yields(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "YIELD_AFTER_S", 0.2)
+    async with serving(tmp_path) as server:
+        paired = await server.paired()
+        waiting = []
+        async with asyncio.TaskGroup() as tasks:
+            done = asyncio.Event()
+
+            async def lurk():
+                async with server.phone().open() as c:
+                    waiting.append(c)
+                    await done.wait()
+
+            for _ in range(MAX_WITHOUT_HELLO):
+                tasks.create_task(lurk())
+            await until(lambda: len(waiting) == MAX_WITHOUT_HELLO)
+            async with paired.connect():  # the 33rd
+                await until(lambda: any(c.closed for c in waiting))
+                gone = [c for c in waiting if c.closed]
+                assert len(gone) == 1
+                assert (gone[0].errors, gone[0].closed) == (["rate_limited"], 4000)
+            done.set()
+
+
+async def test_phones_that_said_hello_take_no_place_at_the_door(tmp_path):
+    async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
+        connected, done = [], asyncio.Event()
+
+        async def stay():
+            async with server.phone().connect(await server.token()) as c:
+                connected.append(c)
+                await done.wait()
+                assert c.errors == []
+
+        began = time.monotonic()
+        for _ in range(2 * MAX_WITHOUT_HELLO):
+            tasks.create_task(stay())
+        await until(lambda: len(connected) == 2 * MAX_WITHOUT_HELLO)
+        assert time.monotonic() - began < places.YIELD_AFTER_S
+        done.set()
+
+
+async def test_requests_run_in_order_while_pings_are_answered(tmp_path):
+    release, ran = asyncio.Event(), []
+
+    async def execute(device, frame):
+        if frame.request_id == "r0":
+            await release.wait()
+        ran.append(frame.request_id)
+        return await answer(device, frame)
+
+    async with (
+        serving(tmp_path, execute=execute) as server,
+        server.phone().connect(await server.token()) as c,
+    ):
+        for n in range(18):
+            await c.send("task.list", {"request_id": f"r{n}"})
+        await c.send("ping")
+        await c.wait_type("pong")
+        assert c.errors == ["rate_limited"] * 2
+        assert ran == []
+        release.set()
+        await c.wait_type("task.list.result", 16)
+        assert ran == [f"r{n}" for n in range(16)]
+
+
+async def test_what_has_begun_is_finished_though_the_phone_has_gone(tmp_path):
+    began, release, ran = asyncio.Event(), asyncio.Event(), []
+
+    async def execute(device, frame):
+        began.set()
+        await release.wait()
+        ran.append(frame.request_id)
+        return await answer(device, frame)
+
+    async with serving(tmp_path, execute=execute) as server:
+        phone = server.phone()
+        async with phone.connect(await server.token()) as c:
+            await c.send("task.list", {"request_id": "first"})
+            await c.send("task.list", {"request_id": "second"})
+            await began.wait()
+        async with phone.connect():
+            release.set()
+            await until(lambda: ran)
+        assert ran == ["first"]
+
+
+async def test_a_bug_harms_one_phone_only(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def execute(_, frame):
+        raise RuntimeError(f"what the phone wrote: {frame.body!r}")
+
+    async with (
+        serving(tmp_path, execute=execute) as server,
+        server.phone().connect(await server.token()) as other,
+        server.phone().connect(await server.token()) as c,
+    ):
+        await c.send("task.list", {"request_id": "private words"})
+        assert await c.wait_closed() == 1011
+        assert c.errors == ["internal"]
+        await other.send("ping")
+        await other.wait_type("pong")
+    (error,) = (r for r in caplog.records if r.levelno == logging.ERROR)
+    assert "RuntimeError" in error.getMessage()
+    assert "test_connections.py" in error.getMessage()
+    assert "private words" not in caplog.text
+    assert closes(caplog).count((1011, "internal")) == 1
+
+
+async def test_stopping_tells_the_phones(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    async with (
+        serving(tmp_path) as server,
+        server.phone().connect(await server.token()) as one,
+        server.phone().open() as stranger,
+    ):
+        began = time.monotonic()
+        await server.web.stop()
+        assert await one.wait_closed() == 1001
+        assert await stranger.wait_closed() == 1001
+        assert time.monotonic() - began < 2
+    assert closes(caplog).count((1001, "server going down")) == 2
+
+
+async def test_each_close_is_logged_once_and_nothing_secret_is(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    async with serving(tmp_path) as server:
+        token = await server.token()
+        phone = server.phone()
+        async with phone.connect(token) as c:
+            await server.publish(delta("private words"))
+            await c.wait_type("run.delta")
+        async with phone.open() as c:
+            with pytest.raises(Closed):
+                await c.hello(token)
+    logged = closes(caplog)
+    assert len(logged) == 2
+    assert [code for code, _ in logged] == [1000, 4001]
+    for secret in (token, phone.credential, "private words"):
+        assert secret not in caplog.text
