@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_shim import wire
@@ -60,11 +61,6 @@ class Flight:
     asked: float | None
     """When a phone first asked, in loop time; None: only we want to know (after a restart)."""
 
-    def out_of_patience(self) -> bool:
-        """Whether a phone has waited long enough for what only the gateway can say."""
-        now = self.answer.get_loop().time()
-        return self.asked is not None and now >= self.asked + RECALL_PATIENCE_S
-
 
 class Commands:
     """The requests of all devices. `recover` comes before the first phone."""
@@ -80,6 +76,7 @@ class Commands:
         *,
         alive: Projection,
         group: asyncio.TaskGroup,
+        patience_s: float = RECALL_PATIENCE_S,
     ) -> None:
         self._vault = vault
         self._gateways = gateways
@@ -88,6 +85,7 @@ class Commands:
         self._clock = clock
         self._limits = limits
         self._group = group
+        self._patience_s = patience_s
         self._flights: dict[tuple[str, str], Flight] = {}
         self._resolver = Resolver(vault, gateways, runs, clock, group=group)
         self._tasks = Tasks(vault, gateways, runs, alive, key, clock)
@@ -95,6 +93,11 @@ class Commands:
     def home_task(self) -> str | None:
         """The task of the home channel, for `hello.ok`."""
         return self._tasks.home()
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are being carried out or settled."""
+        return len(self._flights) + len(self._resolver.settling)
 
     async def recover(self) -> None:
         """Begin to settle what a former process left open; never sends a command again."""
@@ -151,9 +154,8 @@ class Commands:
             flight.answer.set_result(await work)
         except PhoneError as error:
             flight.answer.set_result(error)
-        except Exception:
-            # A bug in one request must not end the daemon.
-            log.exception("a request failed with an error of our own")
+        except Exception as error:  # noqa: BLE001 - a bug in one request must not end the daemon
+            orders.report("a request", error)
             flight.answer.set_result(Internal())
         finally:
             flight.answer.cancel()
@@ -221,9 +223,14 @@ class Commands:
             request.gateway_id,
             request.boot,
             request.command_id,
-            give_up=flight.out_of_patience,
+            give_up=partial(self._out_of_patience, flight),
         )
         return await self._keep(who, await self._answer(asked, fate))
+
+    def _out_of_patience(self, flight: Flight) -> bool:
+        """Whether a phone has waited long enough for what only the gateway can say."""
+        now = asyncio.get_running_loop().time()
+        return flight.asked is not None and now >= flight.asked + self._patience_s
 
     async def _run(self, frame: frames.ClientFrame, order: Order) -> Answer:
         asked = requests.Asked(frame.type, frame.request_id, order.gateway_id, order.command_id)
@@ -262,14 +269,15 @@ class Commands:
                 place = await self._tasks.place(said.task_id)
                 mode = "command" if said.command else said.mode
                 return self._inject(device, said.request_id, place, said.text, mode)
-            case frames.RunCancel(run_id=run_id) | frames.RunPause(run_id=run_id):
-                return self._interrupt(run_id)
+            case frames.RunCancel(run_id=run_id):
+                return await self._interrupt(run_id, "cancel")
+            case frames.RunPause(run_id=run_id):
+                return await self._interrupt(run_id, "pause")
             case frames.RunResume(run_id=run_id, request_id=request_id):
-                _, view = self._find(run_id)
-                place = await self._tasks.place(view.task_id)
+                place = await self._tasks.place(await self._task_of(run_id))
                 return self._inject(device, request_id, place, CONTINUE, "queue", run_id)
             case frames.ApprovalResolve() as answer:
-                return self._resolver.order(answer, _token())
+                return await self._resolver.order(answer, _token())
             case _:
                 raise UnknownType
 
@@ -304,22 +312,32 @@ class Commands:
             args["request_id"] = request_id
         return self._to(place.gateway_id, "inject", args, *about)
 
-    def _interrupt(self, run_id: str) -> Order:
+    async def _interrupt(self, run_id: str, verb: str) -> Order:
         """Cancel and pause are one thing to Hermes: a turn can only be interrupted (LMP §4)."""
         gateway_id, view = self._find(run_id)
-        if not view.active:
+        if view is None:
+            await self._task_of(run_id)
+        if view is None or not view.active:
             raise RunNotActive
-        if "cancel" not in view.can or view.session_key is None:
-            raise NotPermitted(reason="not_in_can", can=list(view.can))
+        if verb not in view.can:
+            raise NotPermitted(reason="cannot", can=list(view.can))
         args = {"session_key": view.session_key, "turn_id": view.turn_id}
         return self._to(gateway_id, "cancel", args, run_id)
 
-    def _find(self, run_id: str) -> tuple[str, RunView]:
+    async def _task_of(self, run_id: str) -> str:
+        """The task of a run, also of one that ended long ago. Raises UnknownRun."""
+        _, view = self._find(run_id)
+        task_id = view.task_id if view is not None else await self._vault.task_of_run(run_id)
+        if task_id is None:
+            raise UnknownRun
+        return task_id
+
+    def _find(self, run_id: str) -> tuple[str, RunView | None]:
         for gateway_id, runs in self._runs.items():
             view = runs.run(run_id)
             if view is not None:
                 return gateway_id, view
-        raise UnknownRun
+        return "", None
 
     def _to(self, gateway_id: str, op: str, args: dict[str, Any], *about: str) -> Order:
         boot = self._gateways.boot_of(gateway_id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomid.gateway import Gateways
+
+log = logging.getLogger("loomid.commands")
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -71,3 +75,9 @@ async def recall(
             raise CommandFailed(result.error, result.detail)
         return result.value
     raise OutcomeUnknown
+
+
+def report(what: str, error: Exception) -> None:
+    """Log a bug without the message of its exception, which could quote a text."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("%s failed with an error of our own: %s\n%s", what, type(error).__name__, where)

@@ -11,7 +11,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
-from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown
+from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown, UnknownApproval
 from loomid.gateway import CommandFailed
 from loomid.lmp import approvals, frames, requests
 from loomid.lmp.approvals import Claim
@@ -51,6 +51,8 @@ class Resolver:
         self._claims = approvals.Claims()
         # From looking to having stored: two phones may answer in the same millisecond.
         self._claiming = asyncio.Lock()
+        self.settling: set[str] = set()
+        """Approvals whose command is on its way, or may have been."""
 
     async def load(self) -> None:
         """Read the claims that a former process left. A claim whose request is done stands."""
@@ -60,13 +62,20 @@ class Resolver:
         """Find out what became of the command of an open request; False: it made no claim."""
         claim = self._claims.of_request(device_id, request_id)
         if claim is not None:
-            self._group.create_task(self._settle(claim, self._recall(claim)))
+            self._start(claim, self._recall(claim))
         return claim is not None
 
-    def order(self, answer: frames.ApprovalResolve, token: str) -> Order:
+    async def order(self, answer: frames.ApprovalResolve, token: str) -> Order:
         """The command for an answer that may be given now. Raises the error it deserves."""
         gateway_id, view = self._find(answer.approval_id)
-        view = self._claims.check(view, answer.approval_id, answer.choice)
+        try:
+            view = self._claims.check(view, answer.approval_id, answer.choice)
+        except (UnknownApproval, AlreadyResolved) as error:
+            if "choice" not in error.params:
+                choice = await self._vault.decision(answer.approval_id)
+                if choice is not None:
+                    raise AlreadyResolved(choice=choice) from None
+            raise
         if self._gateways.boot_of(gateway_id) != view.boot:
             raise GatewayOffline
         args: dict[str, Any] = {"approval_id": view.shim_id, "choice": answer.choice}
@@ -93,12 +102,16 @@ class Resolver:
 
     def deliver(self, claim: Claim, order: Order) -> None:
         """Send the command of a claim, whatever becomes of the phone."""
-        self._group.create_task(self._settle(claim, self._command(claim, order)))
+        self._start(claim, self._command(claim, order))
 
     def accepted(self, device_id: str, request_id: str) -> Result | None:
         """The answer of a request that made a claim, or None when it made none."""
         claim = self._claims.of_request(device_id, request_id)
         return None if claim is None else accepted(claim)
+
+    def _start(self, claim: Claim, stands: Awaitable[bool]) -> None:
+        self.settling.add(claim.approval_id)
+        self._group.create_task(self._settle(claim, stands))
 
     async def _settle(self, claim: Claim, stands: Awaitable[bool]) -> None:
         """Give the claim back or close its request, which is open until this is known."""
@@ -109,9 +122,10 @@ class Resolver:
             else:
                 await self._give_back(claim)
             await self._tidy()
-        except Exception:
-            # A bug in one answer must not end the daemon.
-            log.exception("settling the answer to an approval failed")
+        except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
+            orders.report("the answer to an approval", error)
+        finally:
+            self.settling.discard(claim.approval_id)
 
     async def _command(self, claim: Claim, order: Order) -> bool:
         """Whether the claim stands after its command was sent."""
@@ -157,11 +171,16 @@ class Resolver:
             self._claims.drop(claim)
 
     async def _tidy(self) -> None:
-        for claim in self._claims.outdated(self._clock() - MEMORY_S, self._over):
+        for claim in self._claims.outdated(self._clock() - MEMORY_S, self._pending):
             await self._vault.release_claim(claim.approval_id, claim.command_id)
             self._claims.drop(claim)
 
+    def _pending(self, approval_id: str) -> bool:
+        view = self._find(approval_id)[1]
+        return view is not None and view.pending
+
     def _over(self, approval_id: str) -> bool:
+        """Not the opposite of pending: what is unknown here may still wait."""
         view = self._find(approval_id)[1]
         return view is not None and not view.pending
 

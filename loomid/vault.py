@@ -359,6 +359,23 @@ class Vault:
 
         await self._line.write(work)
 
+    # ── what phones were shown, as long as it is kept ───────────────────────
+
+    async def task_of_run(self, run_id: str) -> str | None:
+        """The task of a run, live or over."""
+        rows = await self._rows("SELECT task_id FROM event WHERE run_id = ? LIMIT 1", run_id)
+        return rows[0][0] if rows else None
+
+    async def decision(self, approval_id: str) -> str | None:
+        """The choice with which an approval was resolved."""
+        rows = await self._rows(
+            """SELECT json_extract(CAST(payload AS TEXT), '$.choice') FROM event
+            WHERE lasting = 1 AND type = 'approval.resolved'
+            AND json_extract(CAST(payload AS TEXT), '$.approval_id') = ? LIMIT 1""",
+            approval_id,
+        )
+        return rows[0][0] if rows else None
+
 
 def _intent(intent: Intent) -> tuple[Any, ...]:
     return (intent.type, intent.command_id, intent.gateway_id, intent.boot, intent.at)

@@ -64,22 +64,24 @@ def about(command: str) -> list[str]:
 
 def message_id(token: str, request_id: str | None) -> str:
     """An id for a phone's message in Hermes from which its request_id can be read."""
-    if request_id is None:
-        return token
-    return f"{token}.{base64.urlsafe_b64encode(request_id.encode()).decode().rstrip('=')}"
+    coded = base64.urlsafe_b64encode((request_id or "").encode()).decode().rstrip("=")
+    return f"{wire.PLATFORM}.{token}.{coded}"
 
 
 def request_ids(message_ids: Iterable[str]) -> list[str]:
-    """The request_ids of those messages that came from a phone."""
-    return [found for one in message_ids if (found := _request_id(one)) is not None]
+    """The request_ids of those messages that have one; other platforms' have none."""
+    return [found for one in message_ids if (found := _request_id(one))]
 
 
-def _request_id(message: str) -> str | None:
-    _, dot, coded = message.partition(".")
+def _request_id(message: str) -> str:
+    platform, _, rest = message.partition(".")
+    _, _, coded = rest.partition(".")
+    if platform != wire.PLATFORM:
+        return ""
     try:
-        return base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode() if dot else None
+        return base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
     except ValueError:
-        return None
+        return ""
 
 
 # ── what a gateway's result means for the phone ─────────────────────────────

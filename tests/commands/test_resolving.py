@@ -1,0 +1,257 @@
+"""approval.resolve: the first valid answer wins, once, across phones, breaks and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loomid.errors import AlreadyResolved
+from tests.support.answering import PHONE, TABLET, Host, Side, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+async def test_accepted_before_hermes_has_answered(side: Side, host: Host) -> None:
+    host.silent.add("approve")
+    host.ask("s1")
+    approval_id = await side.asked("s1")
+    body = {"approval_id": approval_id, "choice": "deny", "request_id": "r1", "reason": "no"}
+    answer = await side.ask("approval.resolve", **body)
+    body.pop("reason")
+    assert answer == {**body, "state": "accepted"}
+    await until(lambda: host.commands)
+    assert host.commands[0].args == {"approval_id": "s1", "choice": "deny", "reason": "no"}
+    assert approval_id in side.waiting()
+    assert [claim.choice for claim in await side.vault.claims()] == ["deny"]
+    host.answer(host.commands[0])
+    await side.decided("s1")
+
+
+async def test_the_first_of_many_phones_wins(side: Side, host: Host) -> None:
+    host.ask("s1")
+    approval_id = await side.asked("s1")
+
+    async def answer(i: int) -> str | None:
+        choice, device = ("once", "session", "deny")[i % 3], (PHONE, TABLET)[i % 2]
+        body = {"approval_id": approval_id, "choice": choice, "request_id": f"r{i}"}
+        try:
+            accepted = await side.ask("approval.resolve", device, **body)
+        except AlreadyResolved as error:
+            return f"not {error.params['choice']}"
+        return str(accepted["choice"])
+
+    said = await asyncio.gather(*(answer(i) for i in range(12)))
+    won = [choice for choice in said if choice and not choice.startswith("not ")]
+    assert len(won) == 1
+    assert said.count(f"not {won[0]}") == 11
+    await side.decided("s1")
+    assert [command.args["choice"] for command in host.commands] == won
+
+
+async def test_answers_are_remembered(side: Side, host: Host) -> None:
+    host.ask("s1")
+    mine = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+    late = {**mine, "request_id": "r2", "choice": "deny"}
+    first = await side.ask("approval.resolve", **mine)
+    for _ in range(2):
+        refused = await side.refused("approval.resolve", TABLET, **late)
+        assert (refused.code, refused.params) == ("already_resolved", {"choice": "once"})
+        assert await side.ask("approval.resolve", **mine) == first
+    await side.decided("s1")
+    await until(lambda: not side.commands.under_way)
+    assert await side.ask("approval.resolve", **mine) == first
+    assert len(host.commands) == 1
+
+
+async def test_who_may_not_answer(side: Side, host: Host) -> None:
+    host.ask("s1", choices=["once", "deny", "whatever"])
+    host.ask("s2", answerable=False)
+    host.ask("s3")
+    one, two = await side.asked("s1"), await side.asked("s2")
+    three = await side.asked("s3")
+    host.decide("s3", "timeout")
+    await side.decided("s3")
+
+    async def code(approval_id: str, choice: str) -> str:
+        body = {"approval_id": approval_id, "choice": choice, "request_id": "r1"}
+        return (await side.refused("approval.resolve", **body)).code
+
+    for word in ("always", "session", "yes", "Once", "", "no", "whatever"):
+        assert await code(one, word) == "bad_choice"
+    assert await code("apr_x", "once") == "unknown_approval"
+    assert await code(two, "once") == "not_permitted"
+    assert host.commands == []
+    assert await code(three, "once") == "already_resolved"
+
+
+async def test_what_was_decided_long_ago_is_still_told(side: Side, host: Host) -> None:
+    host.ask("s1")
+    approval_id = await side.asked("s1")
+    host.decide("s1", "session")
+    await side.decided("s1")
+    side.pump.runs.clear()
+    body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+    refused = await side.refused("approval.resolve", **body)
+    assert (refused.code, refused.params) == ("already_resolved", {"choice": "session"})
+
+
+@pytest.mark.parametrize("code", ["stale", "starting", "ambiguous", "bad_args"])
+async def test_a_command_that_did_not_run_gives_the_approval_back(
+    side: Side, host: Host, code: str
+) -> None:
+    host.errors["approve"] = code
+    host.ask("s1")
+    body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+    await side.ask("approval.resolve", **body)
+    await until(lambda: not side.commands.under_way)
+    assert await side.vault.claims() == []
+    host.errors.clear()
+    # The same request may be tried again, and so may any other.
+    await side.ask("approval.resolve", **body)
+    await side.decided("s1")
+    assert len({command.id for command in host.commands}) == 2
+
+
+@pytest.mark.parametrize("code", ["not_pending", "failed", "of_a_newer_shim"])
+async def test_a_command_that_may_have_run_does_not(side: Side, host: Host, code: str) -> None:
+    host.errors["approve"] = code
+    host.ask("s1")
+    body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+    await side.ask("approval.resolve", **body)
+    await until(lambda: not side.commands.under_way)
+    refused = await side.refused("approval.resolve", **{**body, "request_id": "r2"})
+    assert refused.code == "already_resolved"
+    assert len(host.commands) == 1
+
+
+async def test_an_approval_of_another_process_gets_no_command(
+    side: Side, host: Host, make_host: Callable[..., Host]
+) -> None:
+    """Its own id may name another approval there."""
+    host.ask("s1")
+    approval_id = await side.asked("s1")
+    host.link.stop()
+    other = await side.online(make_host(boot="boot2"))
+    other.ask("s1")
+    await side.asked("s1", "boot2")
+    body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+    refused = await side.refused("approval.resolve", **body)
+    assert refused.code in ("gateway_offline", "already_resolved")
+    assert other.commands == []
+
+
+async def test_a_lost_answer_is_asked_for_again(
+    tmp_path: Path, make_host: Callable[..., Host]
+) -> None:
+    async with Side(tmp_path, deadline_s=0.2) as side:
+        host = await side.online(make_host())
+        host.silent.add("approve")
+        host.ask("s1")
+        body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+        await side.ask("approval.resolve", **body)
+        await until(lambda: host.commands)
+        host.link.stop()
+        await until(lambda: side.gateways.boot_of("gw1") is None)
+        host.errors["approve"] = "ambiguous"
+        host.answer(host.commands[0])
+        host.link.start()
+        await until(lambda: not side.commands.under_way)
+        assert await side.vault.claims() == []
+        assert len(host.commands) == 1
+
+
+async def _killed_after_claiming(path: Path, host: Host) -> str:
+    """loomid ends while the answer is with the gateway; the approval's id."""
+    host.silent.add("approve")
+    async with Side(path) as side:
+        await side.online(host)
+        host.ask("s1")
+        approval_id = await side.asked("s1")
+        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+        await side.ask("approval.resolve", **body)
+        await until(lambda: host.commands)
+    return approval_id
+
+
+@pytest.mark.parametrize("error", [None, "not_pending", "ambiguous"])
+async def test_a_claim_survives_a_restart(
+    tmp_path: Path, make_host: Callable[..., Host], error: str | None
+) -> None:
+    host = make_host()
+    approval_id = await _killed_after_claiming(tmp_path, host)
+    mine = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+    late = {"approval_id": approval_id, "choice": "deny", "request_id": "r2"}
+    async with Side(tmp_path) as side:
+        # Nobody knows yet what became of the answer: it stands.
+        assert (await side.ask("approval.resolve", **mine))["state"] == "accepted"
+        assert (await side.refused("approval.resolve", TABLET, **late)).code == "already_resolved"
+        if error:
+            host.errors["approve"] = error
+        host.answer(host.commands[0])
+        await until(lambda: not side.commands.under_way)
+        assert len(host.commands) == 1
+        host.errors.clear()
+        host.silent.clear()
+        await side.online(host)
+        late["request_id"] = "r3"
+        if error == "ambiguous":
+            await side.ask("approval.resolve", TABLET, **late)
+            await side.decided("s1")
+            assert len(host.commands) == 2
+        else:
+            assert (await side.refused("approval.resolve", **late)).code == "already_resolved"
+            assert len(host.commands) == 1
+
+
+async def test_a_claim_whose_command_never_left_is_given_back(
+    tmp_path: Path, make_host: Callable[..., Host]
+) -> None:
+    host = make_host()
+    async with Side(tmp_path) as side:
+        await side.online(host)
+        host.ask("s1")
+        approval_id = await side.asked("s1")
+        # As if loomid had ended between the two.
+        side.commands._resolver.deliver = lambda *_: None  # type: ignore[method-assign]
+        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+        await side.ask("approval.resolve", **body)
+    async with Side(tmp_path) as side:
+        await until(lambda: not side.commands.under_way)
+        assert await side.vault.claims() == []
+        assert (await side.ask("approval.resolve", **body))["state"] == "accepted"
+        await side.decided("s1")
+    assert len(host.commands) == 1
+
+
+async def test_a_claim_of_a_process_that_is_gone_stands(
+    tmp_path: Path, make_host: Callable[..., Host]
+) -> None:
+    host = make_host()
+    approval_id = await _killed_after_claiming(tmp_path, host)
+    host.link.stop(0.1)
+    async with Side(tmp_path) as side:
+        await side.online(make_host(boot="boot2"))
+        await until(lambda: not side.commands.under_way)
+        late = {"approval_id": approval_id, "choice": "deny", "request_id": "r2"}
+        assert (await side.refused("approval.resolve", **late)).code == "already_resolved"
+
+
+async def test_a_claim_that_was_not_stored_is_none(
+    side: Side, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise OSError
+
+    host.ask("s1")
+    body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+    with monkeypatch.context() as broken:
+        broken.setattr(side.vault, "claim", fail)
+        assert (await side.refused("approval.resolve", **body)).code == "internal"
+    assert host.commands == []
+    assert (await side.refused("approval.resolve", **body)).code == "gateway_offline"
+    assert (await side.ask("approval.resolve", **body))["state"] == "accepted"
+    await side.decided("s1")

@@ -1,0 +1,254 @@
+"""A gateway whose shim is a real Link in this process, and loomid's side as far as commands go.
+
+`Host` answers commands as a test wants it; `Side` is one start of loomid on a state
+directory: real SQLite, a real socket, real folding, no phones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_shim import wire
+from hermes_shim.link import Link
+from loomid.commands import Commands
+from loomid.errors import PhoneError
+from loomid.gateway import Gateways
+from loomid.lmp import frames, ids
+from loomid.log import Log
+from loomid.pump import Pump
+from loomid.store import Store
+from loomid.vault import Device, Vault
+from tests.support.host import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+BEAT_S = 0.5
+LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
+PHONE = Device("dev_1", "Pixel", b"", 0, 0.0)
+TABLET = Device("dev_2", "Tab", b"", 0, 0.0)
+
+
+async def until(condition: Callable[[], Any], bound: float = 10.0) -> None:
+    """Return when the condition holds."""
+    async with asyncio.timeout(bound):
+        while not condition():  # noqa: ASYNC110 - what another thread does sets no event
+            await asyncio.sleep(0.002)
+
+
+def key_of(chat: str) -> str:
+    """The session key of one of our chats."""
+    return f"agent:main:loomi:dm:{chat}"
+
+
+class Host:
+    """A gateway process. `errors` and `silent` are per op; `sessions` is its session list."""
+
+    def __init__(self, socket: Path, gateway_id: str = "gw1", boot: str = "boot1") -> None:
+        self.gateway_id, self.boot = gateway_id, boot
+        self.commands: list[wire.Command] = []
+        self.sessions: list[dict[str, Any]] = []
+        self.errors: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.dropped: list[str] = []
+        self.link = Link(
+            identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT)),
+            [f"ipc://{socket}"],
+            execute=self.execute,
+            inventory=lambda: self.link.emit("inventory", {"keys": [], "approvals": []}),
+            log=logging.getLogger("shim"),
+            beat_s=BEAT_S,
+        )
+
+    def ops(self, op: str) -> list[wire.Command]:
+        """The commands of one kind that came."""
+        return [command for command in self.commands if command.op == op]
+
+    def execute(self, command: wire.Command) -> None:
+        self.commands.append(command)
+        if command.op not in self.silent:
+            self.answer(command)
+
+    def answer(self, command: wire.Command) -> None:
+        """Say how a command ended."""
+        error = self.errors.get(command.op)
+        value = {} if error else getattr(self, f"_{command.op}")(command.args)
+        self.link.reply(wire.Result(command.id, error, "", value))
+
+    def _inject(self, args: dict[str, Any]) -> dict[str, Any]:
+        return {"session_key": key_of(args["chat_id"]), "message_id": args["message_id"]}
+
+    def _cancel(self, args: dict[str, Any]) -> dict[str, Any]:
+        return {"state": "cancelling", "dropped": self.dropped}
+
+    def _approve(self, args: dict[str, Any]) -> dict[str, Any]:
+        self.decide(args["approval_id"], args["choice"])
+        return {"applied": True}
+
+    def _sessions(self, args: dict[str, Any]) -> dict[str, Any]:
+        before = args.get("before", float("inf"))
+        found = sorted(self.sessions, key=lambda s: -s["updated_at"])
+        found = [session for session in found if session["updated_at"] < before]
+        return {"sessions": found[: args["limit"]], "more": len(found) > args["limit"]}
+
+    def start_turn(self, turn: str, chat: str = "c1", platform: str = "loomi") -> None:
+        """Hermes begins a turn."""
+        turn_of = {"turn_id": turn, "session_id": f"s-{chat}", "platform": platform, "model": "m"}
+        session_key = key_of(chat).replace("loomi", platform)
+        self.link.emit("turn.started", {**turn_of, "session_key": session_key, "text": "hi"})
+        provider = {"call": 1, "provider": "p"}
+        self.link.emit("api.started", turn_of | provider)
+
+    def end_turn(self, turn: str, chat: str = "c1", *, interrupted: bool = False) -> None:
+        """Hermes ends a turn."""
+        ended = {"completed": not interrupted, "interrupted": interrupted, "failed": False}
+        body = {"turn_id": turn, "session_id": f"s-{chat}", "reason": ""}
+        self.link.emit("turn.ended", body | ended)
+
+    def ask(self, shim_id: str, turn: str | None = None, **more: Any) -> None:
+        """Hermes asks for an approval."""
+        body = {
+            "approval_id": shim_id,
+            "session_key": key_of("c1"),
+            "session_id": "s-c1",
+            "turn_id": turn,
+            "call_id": None,
+            "command": "rm -rf /tmp/x",
+            "description": "",
+            "choices": ["once", "session", "deny"],
+            "smart_denied": False,
+            "timeout_s": 60.0,
+            "answerable": True,
+        }
+        self.link.emit("approval.asked", body | more)
+
+    def decide(self, shim_id: str, choice: str) -> None:
+        """Hermes tells that an approval is over."""
+        ids = {"approval_id": shim_id, "command_id": None}
+        self.link.emit("approval.done", {**ids, "choice": choice})
+
+
+class Side:
+    """One start of loomid; leaving the context ends it at once, whatever it was doing."""
+
+    def __init__(
+        self, directory: Path, *, patience_s: float = 10.0, deadline_s: float = 5.0
+    ) -> None:
+        self.socket = directory / "h.sock"
+        self._path = directory / "state.db"
+        self._patience_s, self._deadline_s = patience_s, deadline_s
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        store = await self._stack.enter_async_context(await Store.open(self._path, time.time))
+        self.log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
+        self.vault = Vault(store)
+        self.key = await self.vault.secret()
+        self.gateways = Gateways(
+            self.socket,
+            version="0.1.0",
+            instance="i",
+            clock=time.time,
+            acked=await store.acks(),
+            beat_s=BEAT_S,
+            deadline_s=self._deadline_s,
+        )
+        self.pump = Pump(self.gateways, self.log, store, self.key, time.time)
+        started = asyncio.Event()
+        life = asyncio.create_task(self._live(started))  # noqa: TID251 - not a part of the daemon
+        self._stack.push_async_callback(self._end, life)
+        await started.wait()
+        return self
+
+    async def _live(self, started: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.gateways.run())
+            group.create_task(self.pump.run())
+            await self.gateways.ready.wait()
+            await self.pump.ready.wait()
+            self.commands = Commands(
+                self.vault,
+                self.gateways,
+                self.pump.runs,
+                self.key,
+                time.time,
+                LIMITS,
+                alive=self.log.projection,
+                group=group,
+                patience_s=self._patience_s,
+            )
+            await self.commands.recover()
+            started.set()
+            await asyncio.Future()
+
+    async def _end(self, life: asyncio.Task[None]) -> None:
+        life.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await life
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    # ── what a phone does and sees ──
+
+    async def ask(self, type_: str, device: Device = PHONE, /, **payload: Any) -> dict[str, Any]:
+        """The payload of a request's result. Raises PhoneError."""
+        frame = frames.decode_client(json.dumps({"v": 1, "type": type_, "payload": payload}))
+        answer, result = await self.commands.execute(device, frame)
+        assert answer == f"{type_}.result"
+        fields: dict[str, Any] = json.loads(frames.encode_payload(result))
+        return fields
+
+    async def refused(self, type_: str, device: Device = PHONE, /, **payload: Any) -> PhoneError:
+        """The error of a request that must have one."""
+        try:
+            answer = await self.ask(type_, device, **payload)
+        except PhoneError as error:
+            return error
+        raise AssertionError(answer)
+
+    async def online(self, host: Host) -> Host:
+        """Start a gateway and wait until it can take commands."""
+        host.link.start()
+        await until(lambda: self.gateways.boot_of(host.gateway_id) == host.boot)
+        return host
+
+    def run_id(self, turn: str, gateway_id: str = "gw1") -> str:
+        return ids.run_id(self.key, gateway_id, turn)
+
+    def task_id(self, session: str, gateway_id: str = "gw1") -> str:
+        return ids.task_id(self.key, gateway_id, session)
+
+    def approval_id(self, shim_id: str, boot: str = "boot1") -> str:
+        return ids.approval_id(self.key, "gw1", boot, shim_id)
+
+    async def run_begun(self, turn: str) -> str:
+        """Wait until a run is visible; its id."""
+        await until(lambda: self.run_id(turn) in self.log.projection.live_runs())
+        return self.run_id(turn)
+
+    async def run_over(self, turn: str) -> str:
+        await until(lambda: self.run_id(turn) not in self.log.projection.live_runs())
+        return self.run_id(turn)
+
+    def waiting(self) -> list[str]:
+        """Ids of the approvals that phones see pending."""
+        events = (placed.event.payload for placed in self.log.projection.pending())
+        return [e.approval_id for e in events if isinstance(e, frames.ApprovalRequired)]
+
+    async def asked(self, shim_id: str, boot: str = "boot1") -> str:
+        """Wait until an approval is visible; its id."""
+        name = self.approval_id(shim_id, boot)
+        await until(lambda: name in self.waiting())
+        return name
+
+    async def decided(self, shim_id: str, boot: str = "boot1") -> str:
+        name = self.approval_id(shim_id, boot)
+        await until(lambda: name not in self.waiting())
+        return name
