@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import adminclient, config, values
+from loomid import adminclient, config, terminal, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +156,7 @@ def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_
     if as_json:
         _json(made["qr"])
     else:
-        click.echo(_on_black(made["drawn"]))
+        click.echo(terminal.qr(made["drawn"]))
         click.echo(f"Scan it with Loomi on the phone ({made['qr']['url']}).", err=True)
         click.echo(f"It works once, for {_span(left)}. Waiting …", err=True)
     target = f"/pair/{quote(made['token_ref'], safe='')}/outcome"
@@ -177,13 +176,6 @@ def _warn_unreachable(url: str) -> None:
             " set public_url or give --url",
             err=True,
         )
-
-
-def _on_black(drawn: str) -> str:
-    """On a terminal the colours are said aloud: a code in its theme's may not scan."""
-    if not sys.stdout.isatty():
-        return drawn
-    return "\n".join(f"\x1b[97;40m{line}\x1b[0m" for line in drawn.rstrip("\n").split("\n"))
 
 
 @main.command()

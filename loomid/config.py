@@ -30,6 +30,7 @@ MAX_FILE_BYTES = 1 << 20
 
 NOT_SETTINGS = {
     "LOOMI_CONFIG": "path of loomid.toml",
+    "LOOMI_HERMES_CACHE": "for the tests: where the Hermes releases are kept",
     "LOOMI_REQUIRE_HERMES": "for the tests: a Hermes release that cannot be installed is a failure",
     "LOOMI_ALLOW_ALL_USERS": "read by Hermes for the platform, not by loomid",
     "LOOMI_HOME_CHANNEL": "read by Hermes for the platform, not by loomid",

@@ -18,11 +18,12 @@ import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hermes_shim.wire import SOCKET_NAME
-from loomid import demo_phone, demo_script
+from loomid import demo_phone, demo_script, terminal, values
 from loomid.adminclient import AdminClient, NotRunning
-from loomid.config import ADMIN_SOCKET
+from loomid.config import ADMIN_SOCKET, DEFAULT_PORT
 from loomid.demo_phone import Phone
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def run(config: Config) -> None:
         status = await _once_running(client)
         say(_introduction(config, status))
         code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Phone"})
-        say(code["drawn"])
+        say(terminal.qr(code["drawn"]))
         say(_about_code(config, code["qr"]["url"]))
         if not sys.stdin.isatty():
             await asyncio.Event().wait()
@@ -74,15 +75,16 @@ def say(text: str) -> None:
 
 
 async def _once_running(client: AdminClient) -> dict[str, Any]:
-    """The daemon's status, as soon as it answers and knows where it listens."""
+    """The daemon's status, as soon as it answers and the agent is linked."""
     async with asyncio.timeout(START_S):
         while True:
             try:
                 status: dict[str, Any] = await asyncio.to_thread(client.call, "GET", "/status")
             except NotRunning:
-                await asyncio.sleep(0.05)
-            else:
+                status = {"gateways": []}
+            if any(gateway["online"] for gateway in status["gateways"]):
                 return status
+            await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
@@ -172,10 +174,11 @@ loomictl works with it:  loomictl --runtime-dir {config.runtime_dir} devices
 def _about_code(config: Config, url: str) -> str:
     keys = "\n".join(f"  {key:10} {what}" for key, what in demo_phone.HELP.items())
     text = f"The code above pairs one phone with {url}, once, within five minutes.\n"
-    if _is_local(url):
+    if values.is_loopback(urlsplit(url).hostname or ""):
+        port = config.listen_port or DEFAULT_PORT
         text += f"""\
 No phone can reach that: loomid listens for this machine alone. In a network you trust:
-  LOOMI_ALLOW_INSECURE_BIND=true loomid --demo --listen {_lan_address()}:{config.listen_port}
+  LOOMI_ALLOW_INSECURE_BIND=true loomid --demo --listen {_lan_address()}:{port}
 """
     if sys.stdin.isatty():
         text += f"""
@@ -183,14 +186,6 @@ This terminal is a phone too. Write a line to the agent, or:
 {keys}
 """
     return text + "Ctrl-C ends the demo."
-
-
-def _is_local(url: str) -> bool:
-    host = url.partition("://")[2].partition("/")[0].rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _lan_address() -> str:

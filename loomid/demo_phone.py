@@ -37,7 +37,8 @@ class Phone:
     run_id: str | None = None
     approvals: list[str] = field(default_factory=list)
     _request: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _in_text: bool = False
+    _shown: str | None = None
+    """The kind of text in whose middle the screen is."""
 
     async def run(self, lines: asyncio.Queue[str | None]) -> None:
         """Pair; then send what is written and show what comes, until a None is written."""
@@ -106,15 +107,16 @@ class Phone:
         match payload:
             case frames.HelloOk():
                 self._line(f"Paired with {payload.server_name} as {payload.device_id}.")
+                for gateway in payload.gateways or ():
+                    self._gateway(gateway)
             case frames.SendResult():
                 self.task_id = payload.task_id
             case frames.ErrorPayload():
                 self._line(f"error {payload.code}: {payload.message}")
             case frames.GatewayStatus():
-                state = "online" if payload.online else "offline"
-                self._line(f"gateway {payload.name}: {state}")
+                self._gateway(payload)
             case frames.Notification():
-                self._line(f"NOTIFICATION {payload.title}: {payload.text}")
+                self._line(f"NOTIFICATION {payload.text}")
             case frames.ApprovalRequired():
                 self.approvals.append(payload.approval_id)
                 self._line(f"APPROVE? {payload.command} ({payload.description}): /once or /deny")
@@ -131,7 +133,7 @@ class Phone:
                 self.run_id = frame.run_id
                 self._line(f"run {payload.run_id} started")
             case frames.RunDelta():
-                self._text(payload.text if payload.kind == "text" else f"({payload.text.strip()}) ")
+                self._text(payload.kind, payload.text)
             case frames.RunToolStarted():
                 self._line(f"tool {payload.tool}: {payload.preview}")
             case frames.RunToolFinished():
@@ -146,10 +148,16 @@ class Phone:
             case _:
                 pass
 
-    def _text(self, text: str) -> None:
-        self.show(text if self._in_text else f"  {text}")
-        self._in_text = True
+    def _gateway(self, one: frames.GatewayInfo | frames.GatewayStatus) -> None:
+        self._line(f"gateway {one.name}: {'online' if one.online else 'offline'}")
+
+    def _text(self, kind: str, text: str) -> None:
+        if kind != self._shown:
+            begin = "\n" if self._shown else ""
+            self.show(begin + ("  " if kind == "text" else f"  ({kind}) "))
+            self._shown = kind
+        self.show(text)
 
     def _line(self, text: str) -> None:
-        self.show(f"{chr(10) if self._in_text else ''}· {text}\n")
-        self._in_text = False
+        self.show(f"{chr(10) if self._shown else ''}· {text}\n")
+        self._shown = None

@@ -71,7 +71,9 @@ def peer(pair: tuple[Gateway, Peer]) -> Peer:
 
 
 @pytest.fixture
-def own(release: Release, model: Model, folder: Path) -> Iterator[Callable[..., tuple[Gateway, Peer]]]:
+def own(
+    release: Release, model: Model, folder: Path
+) -> Iterator[Callable[..., tuple[Gateway, Peer]]]:
     """Makes a gateway (not started) and a peer for one test alone."""
     made: list[tuple[Gateway, Peer]] = []
 

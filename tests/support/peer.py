@@ -77,7 +77,9 @@ class Peer:
                     return [wire.Welcome(message.wire, "test", "test", message.first - 1)]
                 case wire.Facts():
                     for n, t, kind, body in message.facts:
-                        self.facts.append({**body, "kind": kind, "n": n, "t": t, "boot": message.boot})
+                        self.facts.append(
+                            {**body, "kind": kind, "n": n, "t": t, "boot": message.boot}
+                        )
                     return [wire.Ack(message.boot, message.facts[-1][0])]
                 case wire.Result():
                     self._results[message.id] = message
@@ -112,9 +114,7 @@ class Peer:
     def send(self, op: str, *, deadline_s: float = 10, **args: Any) -> str:
         """Send a command to the shim that said hello last; returns its id."""
         command_id = f"c{next(self._serial)}-{time.monotonic_ns()}"
-        command = wire.Command(
-            command_id, self.hellos[-1].boot, time.time() + deadline_s, op, args
-        )
+        command = wire.Command(command_id, self.hellos[-1].boot, time.time() + deadline_s, op, args)
         with self._changed:
             self._out.append(command)
         return command_id
@@ -127,3 +127,23 @@ class Peer:
     def call(self, op: str, **args: Any) -> wire.Result:
         """Send a command and wait for its answer."""
         return self.result(self.send(op, **args))
+
+
+def key_of(chat: str) -> str:
+    """The session key of one of our chats."""
+    return f"agent:main:{wire.PLATFORM}:dm:{chat}"
+
+
+def inject(
+    peer: Peer, text: str, chat: str, message_id: str, mode: str = "queue", **more: str
+) -> wire.Result:
+    """Hand a phone's message to Hermes."""
+    return peer.call("inject", chat_id=chat, text=text, message_id=message_id, mode=mode, **more)
+
+
+def run(peer: Peer, text: str, chat: str, message_id: str, seconds: float = 40) -> tuple[int, str]:
+    """Inject and wait until Hermes is done with it: where its facts begin, and its turn."""
+    at = peer.mark()
+    assert inject(peer, text, chat, message_id).error is None
+    peer.wait("processing.ended", at, seconds, message_id=message_id)
+    return at, peer.wait("turn.started", at, session_key=key_of(chat))["turn_id"]

@@ -71,10 +71,16 @@ class OtherAdapter(BasePlatformAdapter):
 
     async def do_inject(self, text, chat_id="room", user_id="someone", message_id="o1"):
         source = self.build_source(
-            chat_id=chat_id, chat_type="dm", user_id=user_id, user_name="Someone", message_id=message_id
+            chat_id=chat_id,
+            chat_type="dm",
+            user_id=user_id,
+            user_name="Someone",
+            message_id=message_id,
         )
         await self.handle_message(
-            MessageEvent(text=text, message_type=MessageType.TEXT, source=source, message_id=message_id)
+            MessageEvent(
+                text=text, message_type=MessageType.TEXT, source=source, message_id=message_id
+            )
         )
 
     async def do_sent(self):
@@ -127,17 +133,13 @@ class OtherAdapter(BasePlatformAdapter):
         events = [head, *runner._queued_events.get(session_key, ())]
         return [[e.message_id, e.text] for e in events if e]
 
-    async def do_cron_send(self, chat_id, text):
-        """As the delivery router does it for a cron job."""
-        result = await self.loomi().send(chat_id, text, metadata={"job_id": "job7"})
-        return result.success
-
     async def do_deliver(self, chat_id, text):
+        """As the cron scheduler does it."""
         from gateway.delivery import DeliveryTarget
 
         router = self.gateway_runner.delivery_router
         target = DeliveryTarget.parse(f"loomi:{chat_id}")
-        return repr(await router.deliver(text, [target], job_id="job7", job_name="Nightly"))
+        return repr(await router.deliver(text, [target], metadata={"job_id": "job7"}))
 
     async def do_guard(self, session_key, commands, slow_notify=False, fail_notify=False):
         """Dangerous commands of one session, each in a thread of its own, at once."""

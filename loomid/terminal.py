@@ -1,0 +1,12 @@
+"""What is printed for people in front of a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+
+def qr(drawn: str) -> str:
+    """A drawn QR code. On a terminal its colours are said aloud: a theme's may not scan."""
+    if not sys.stdout.isatty():
+        return drawn
+    return "\n".join(f"\x1b[97;40m{line}\x1b[0m" for line in drawn.rstrip("\n").split("\n"))

@@ -1,0 +1,154 @@
+"""`loomid --demo` as a person meets it: a process on a terminal, and another without one."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from loomid import demo
+from tests.support.daemon import clean_environ
+
+KEYS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Terminal:
+    """The demo under a pseudo-terminal: what it wrote, and a keyboard."""
+
+    def __init__(self, folder, *arguments):
+        self.master, slave = pty.openpty()
+        command = [sys.executable, "-m", "loomid", "--demo", "--listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=clean_environ(folder, TMPDIR=str(folder)),
+            cwd=folder,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.text = ""
+        self._at = 0
+
+    def expect(self, pattern, within=20.0):
+        """Wait until the pattern comes, after what was expected before."""
+        end = time.monotonic() + within
+        while not (found := re.compile(pattern).search(self.text, self._at)):
+            left = end - time.monotonic()
+            ready = select.select([self.master], [], [], max(left, 0))[0]
+            assert ready, f"no {pattern!r} in:\n{self.text[self._at :]}"
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:  # the other end is closed
+                data = b""
+            assert data, f"it ended before {pattern!r}:\n{self.text[self._at :]}"
+            self.text += KEYS.sub("", data.decode("utf-8", "ignore")).replace("\r\n", "\n")
+        self._at = found.end()
+        return found
+
+    def write(self, line):
+        os.write(self.master, line.encode() + b"\n")
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.close()
+
+
+def gone(pid):
+    """Whether a process has ended (a zombie has)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def agent_of(pid):
+    """The pid of the demo's agent, its only child."""
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert "loomid.demo_agent" in Path(f"/proc/{child}/cmdline").read_text()
+    return int(child)
+
+
+@pytest.mark.timeout(120)
+def test_the_main_job_in_a_terminal(terminal, tmp_path):
+    terminal.expect("a scripted agent|A scripted agent")
+    terminal.expect("▀|█")
+    terminal.expect("No phone can reach that")
+    terminal.expect("Paired with")
+    terminal.expect("gateway Demo: online")
+    terminal.write("hello there")
+    terminal.expect(r"run run_\w+ started")
+    terminal.expect("You wrote: hello there")
+    terminal.expect("run completed")
+    terminal.write("tool")
+    terminal.expect("tool terminal: ls -l")
+    terminal.expect("tool terminal done")
+    terminal.expect("three files")
+    terminal.expect("run completed")
+    terminal.write("danger")
+    terminal.expect(r"APPROVE\? rm -rf ./build")
+    terminal.write("/deny")
+    terminal.expect("decided: deny")
+    terminal.expect("You said no")
+    terminal.expect("run completed")
+    terminal.write("fail")
+    terminal.expect("run failed")
+    terminal.write("long")
+    terminal.expect("This answer is long")
+    terminal.write("/stop")
+    terminal.expect("run cancelled")
+    terminal.write("notify")
+    terminal.expect("NOTIFICATION .*backup")
+    agent = agent_of(terminal.process.pid)
+    terminal.write("/quit")
+    assert terminal.process.wait(10) == 0
+    assert gone(agent)
+    assert not list(tmp_path.glob("loomid-demo-*"))
+
+
+@pytest.mark.timeout(60)
+def test_ctrl_c_ends_both_processes(terminal, tmp_path):
+    terminal.expect("Paired with")
+    agent = agent_of(terminal.process.pid)
+    os.killpg(terminal.process.pid, signal.SIGINT)  # as a terminal does
+    assert terminal.process.wait(10) == 0
+    assert gone(agent)
+    assert "Traceback" not in terminal.text
+    assert not list(tmp_path.glob("loomid-demo-*"))
+
+
+@pytest.mark.timeout(60)
+def test_a_killed_demo_leaves_no_agent(terminal):
+    terminal.expect("Paired with")
+    agent = agent_of(terminal.process.pid)
+    terminal.process.kill()
+    end = time.monotonic() + 10
+    while not gone(agent):
+        assert time.monotonic() < end, "the agent still runs"
+        select.select([], [], [], 0.02)
+
+
+def test_directories_of_its_own_unless_named(tmp_path):
+    with demo.directories({"listen": "x", "state_dir": None, "runtime_dir": None}, {}) as found:
+        assert found["listen"] == "x"
+        assert found["state_dir"] != found["runtime_dir"]
+        assert all("loomid-demo-" in found[name] for name in ("state_dir", "runtime_dir"))
+    named = {"state_dir": str(tmp_path), "runtime_dir": None}
+    with demo.directories(named, {"LOOMI_RUNTIME_DIR": "/x"}) as found:
+        assert found == named

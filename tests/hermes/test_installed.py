@@ -1,0 +1,56 @@
+"""`loomictl hermes install` into a plain Hermes home, then a real gateway that uses it."""
+
+import shutil
+from io import StringIO
+
+import pytest
+from ruamel.yaml import YAML
+
+from loomid.installer import install
+from tests.support.peer import inject
+
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
+
+
+def plain_home(gateway):
+    """A home as its owner wrote it, without a trace of us; its config's text."""
+    gateway.config = {
+        "plugins": None,
+        "platforms": None,
+        "display": {"platforms": None},
+        "streaming": None,
+    }
+    gateway.prepare()
+    shutil.rmtree(gateway.home / "plugins")
+    out = StringIO()
+    YAML().dump(gateway._config(), out)
+    text = "# mine\n" + out.getvalue().replace("\n", "  # kept\n", 1)
+    (gateway.home / "config.yaml").write_text(text)
+    return text
+
+
+def test_an_installed_plugin_links_and_tells(own, monkeypatch):
+    gateway, peer = own()
+    text = plain_home(gateway)
+    monkeypatch.setenv("PATH", f"{gateway.release.python().parent}:/usr/bin:/bin")
+    lines = install(gateway.home, None, peer.endpoint)
+    assert lines[0].startswith(f"Hermes 0.{gateway.release.name}."), lines
+    assert install(gateway.home, None, peer.endpoint) == []
+    rest = iter((gateway.home / "config.yaml").read_text().splitlines())
+    assert all(line in rest for line in text.splitlines())
+
+    gateway.start()
+    peer.until(lambda: peer.hellos, 10, "the shim's hello")
+    at = peer.mark()
+    assert inject(peer, "think", "c1", "m1").error is None
+    started = peer.wait("turn.started", at, platform="loomi")
+    peer.wait("processing.ended", at, message_id="m1", outcome="success")
+    if gateway.release.streams:
+        channels = {fact["channel"] for fact in peer.all("delta", at, turn_id=started["turn_id"])}
+        assert channels == {"text", "reasoning"}
+    at = peer.mark()
+    assert inject(peer, "say 12 150", "c1", "m2").error is None
+    peer.wait("processing.ended", at, message_id="m2", outcome="success")
+    edits = peer.all("edited", at)
+    assert bool(edits) is not gateway.release.streams, "only 0.19 needs streaming edits"
+    assert install(gateway.home, None, peer.endpoint) == []

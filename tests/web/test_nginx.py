@@ -1,0 +1,189 @@
+"""A real nginx with the README's own configuration between a phone and a real daemon."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+
+import aiohttp
+import pytest
+
+from tests.support import certificates
+from tests.support.daemon import ROOT, Daemon
+from tests.support.plain_phone import PlainPhone
+
+START_S = 10.0
+OUTSIDE = """\
+daemon off;
+error_log stderr;
+pid {folder}/nginx.pid;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+{server}
+}}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def readme_server(folder, port, backend):
+    """The README's server block, with only its port, certificate and backend replaced."""
+    (block,) = re.findall(r"^```nginx\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    for pattern, value in [
+        (r"listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
+        (r"(ssl_certificate) \S+;", rf"\1 {folder}/cert.pem;"),
+        (r"(ssl_certificate_key) \S+;", rf"\1 {folder}/key.pem;"),
+        (r"http://127.0.0.1:8770;", f"http://127.0.0.1:{backend};"),
+    ]:
+        block, count = re.subn(pattern, value, block)
+        assert count, pattern
+    return block
+
+
+class Nginx:
+    """nginx in the foreground, as a child; the port of its server."""
+
+    def __init__(self, program, folder, backend, change=lambda block: block):
+        self.port = free_port()
+        server = change(readme_server(folder, self.port, backend))
+        (folder / "nginx.conf").write_text(OUTSIDE.format(folder=folder, server=server))
+        command = [program, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        end = time.monotonic() + START_S
+        while self.process.poll() is None and time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+        self.process.kill()
+        raise AssertionError(self.process.communicate()[1].decode())
+
+    def close(self):
+        self.process.terminate()
+        self.process.communicate(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def program():
+    found = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    if found is None:
+        message = "nginx is not installed"
+        if os.environ.get("LOOMI_REQUIRE_HERMES") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    with Daemon(tmp_path) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def start(program, daemon, tmp_path):
+    """Starts an nginx in front of the daemon; the README's, or changed."""
+    certificates.make(tmp_path)
+    started = []
+
+    def start(change=lambda block: block):
+        started.append(Nginx(program, tmp_path, daemon.port, change))
+        return started[-1].port
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+async def http(tmp_path, start):
+    trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+        yield session
+
+
+@pytest.fixture
+async def agent(daemon):
+    """The demo's agent in the place of Hermes."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "loomid.demo_agent", daemon.hermes_endpoint, "0", stdin=-1
+    )
+    yield process
+    process.stdin.close()
+    await asyncio.wait_for(process.wait(), 10)
+
+
+async def frame_of(phone, *types):
+    """The next frame of one of these types."""
+    async with asyncio.timeout(15):
+        while True:
+            frame = json.loads(await phone.socket.receive_str())
+            if frame["type"] in types:
+                return frame
+
+
+async def test_a_phone_pairs_and_receives_through_it(daemon, start, http, agent):
+    url = f"wss://127.0.0.1:{start()}/ws"
+    qr = (await asyncio.to_thread(daemon.pair, url=url))["qr"]
+    assert qr["url"] == url
+    phone = await PlainPhone.connect(http, url, token=qr["token"])
+    if not any(gateway["online"] for gateway in phone.hello_ok["gateways"]):
+        await frame_of(phone, "gateway.status")
+    send = {"v": 1, "type": "session.send", "payload": {"text": "hello", "request_id": "r1"}}
+    await phone.socket.send_str(json.dumps(send))
+    ended = await frame_of(phone, "run.completed", "run.failed", "error")
+    assert ended["type"] == "run.completed"
+    assert ended["payload"]["text"] == "You wrote: hello"
+    again = {key: phone.hello_ok[key] for key in ("device_id", "credential")}
+    await phone.socket.close()
+    phone = await PlainPhone.connect(http, url, **again, last_seq=0)
+    assert (await frame_of(phone, "run.completed"))["payload"] == ended["payload"]
+
+
+async def test_health_through_it(start, http):
+    async with http.get(f"https://127.0.0.1:{start()}/health") as answer:
+        assert await answer.json() == {"ok": True, "v": 1}
+
+
+ALL = re.compile(r"location = /ws")
+
+
+def everything(block):
+    """A careless owner's variant: every path is passed on."""
+    return ALL.sub("location /", block)
+
+
+@pytest.fixture
+def bearer(daemon):
+    return f"Bearer {(daemon.state_dir / 'admin.token').read_text().strip()}"
+
+
+@pytest.mark.parametrize("change", [lambda block: block, everything], ids=["README", "all paths"])
+async def test_no_pairing_code_is_made_through_it(daemon, start, http, bearer, change):
+    port = start(change)
+    headers = {"Authorization": bearer}
+    direct = f"http://127.0.0.1:{daemon.port}/internal/pair/new"
+    async with http.post(direct, headers=headers) as answer:
+        assert answer.status == 200, "the token is right, and direct calls work"
+        assert "token" in await answer.json()
+    for host in ("127.0.0.1", "localhost"):
+        url = f"https://127.0.0.1:{port}/internal/pair/new"
+        more = {**headers, "Host": host}
+        async with http.post(url, headers=more) as answer:
+            assert answer.status in {403, 404}  # nginx's own, or loomid's
+            assert "token" not in await answer.text()
