@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import time
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from .wire import HOME_CHAT, OPS, PLATFORM, SOCKET_NAME
 
 SHIM_VERSION = "0.1.0"
 HOLD_S = 10.0
+SET_UP_S = 2.0
 STREAMS = "on_stream_delta" in VALID_HOOKS
 CONTROL = "allow_gateway_control" in {f.name for f in dataclasses.fields(MessageEvent)}
 MODES = ("queue", "steer", "interrupt", "command")
@@ -83,7 +85,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:  # noqa: ANN401
         super().__init__(config=config, platform=Platform(PLATFORM))
-        self._gate = asyncio.Lock()
+        self._gates: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._loop: Any = None
 
     # ── lifecycle ──
@@ -224,13 +226,16 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         chat, text, message_id, mode = _wanted(args, "chat_id", "text", "message_id", "mode")
         if mode not in MODES or (mode == "command" and not text.startswith("/")):
             raise Refused("bad_args", "mode")
-        await self._ready(command.deadline)
-        # From here to the hand-over there is no await: one step of the loop.
         user, name = args.get("user_id") or PLATFORM, args.get("user_name") or "Phone"
         source = self.build_source(
             chat_id=chat, chat_type="dm", user_id=user, user_name=name, message_id=message_id
         )
         key = self._key(source)
+        async with self._gates[key]:  # messages of a chat keep their order
+            await self._ready(command.deadline)
+            if mode in ("steer", "interrupt"):
+                await self._set_up(key, command.deadline)
+        # From here to the hand-over there is no await: one step of the loop.
         if key in self._active_sessions:
             self._heal_stale_session_lock(key)
         busy = key in self._active_sessions
@@ -259,13 +264,22 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         state.link.emit("injected", {**body, **origin, "text": event.text[:LIMIT]})
 
     async def _ready(self, deadline: float) -> None:
-        """Hold messages, in order, while the gateway restores its sessions or drains."""
+        """Hold messages while the gateway restores its sessions, or drains to stop."""
         until, runner = min(deadline, time.time() + HOLD_S), self.gateway_runner
-        async with self._gate:
-            while runner._startup_restore_in_progress or runner._draining:
-                if time.time() >= until:
-                    raise Refused("starting", "")
-                await asyncio.sleep(0.05)
+        while runner._startup_restore_in_progress or runner._draining:
+            if time.time() >= until:
+                raise Refused("starting", "")
+            await asyncio.sleep(0.05)
+
+    async def _set_up(self, key: str, deadline: float) -> None:
+        """Wait for the agent of a run that has just begun.
+
+        Until a moment after the turn's first hook the runner holds a placeholder: /stop
+        would free the session but leave the agent at work, and nothing could be steered.
+        """
+        until, running = min(deadline, time.time() + SET_UP_S), self.gateway_runner._running_agents
+        while key in running and not hasattr(running[key], "interrupt") and time.time() < until:
+            await asyncio.sleep(0.02)
 
     def _reserved(self, key: str, text: str, busy: bool) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
@@ -318,8 +332,9 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _op_cancel(self, args: dict[str, Any], command: Any) -> dict[str, Any]:  # noqa: ANN401
         key, turn = _wanted(args, "session_key", "turn_id")
-        runner = self.gateway_runner
-        agent = runner._running_agents.get(key)
+        await self._set_up(key, command.deadline)
+        # From here to the hand-over there is no await: one step of the loop.
+        agent = self.gateway_runner._running_agents.get(key)
         if getattr(agent, "_current_turn_id", None) != turn or turn in state.over:
             raise Refused("not_active", "")
         source = self._source_of(key)

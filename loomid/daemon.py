@@ -137,15 +137,15 @@ async def _serve(
     )
     async with AsyncExitStack() as serving:
         await hub.load()
-        await commands.recover()
         for name, part in (
             ("link", gateways.run()),
             ("pump", pump.run()),
             ("hub", hub.run()),
-            ("log", events.tend()),
         ):
             tasks.create_task(_endless(name, part))
         await gateways.ready.wait()
+        await pump.ready.wait()
+        await commands.recover()
         await admin.start()
         serving.push_async_callback(admin.stop)
         await web.start(door.sockets, door.tls)

@@ -16,6 +16,7 @@ from loomid.errors import Internal, RateLimited, Unauthorized
 from loomid.lmp import frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
+from loomid.outbox import Templates
 from loomid.pace import Pace
 from loomid.phone import Admission, Phone
 from loomid.places import Places
@@ -89,6 +90,7 @@ class Hub:
         self._clock = clock
         self._devices = Devices(vault, clock, config.claim_within_s)
         self._places = Places(MAX_WITHOUT_HELLO, MAX_QUEUE)
+        self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
         self._closing: int | None = None
@@ -183,6 +185,7 @@ class Hub:
             device = await self._known(phone, hello)
         start = await resume(
             self._log,
+            self._templates,
             self._devices,
             device,
             hello,

@@ -7,25 +7,77 @@ log's ring is the queue of events: memory does not grow with lag.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid.lmp import frames
 from loomid.lmp.wsframe import header
 
 if TYPE_CHECKING:
-    from loomid.log import Log
+    from collections.abc import Sequence
+
+    from loomid.log import Entry, Log
 
 BLOB_BYTES = 64 * 1024
 READ_ENTRIES = 512
 MAX_FRAMES = 64
 MAX_BYTES = 1024 * 1024
+TEMPLATES_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """WebSocket frames of some events, with a `%d` wherever a device's number goes."""
+
+    text: bytes
+    positions: list[int]
+    """Position of each `%d`: each event's twice."""
+
+
+class Templates:
+    """Runs of events rendered once for all devices, but for their numbers.
+
+    Phones mostly stand at the same place; what is left to do for each is one `%`.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int, int], _Template] = {}
+
+    def of(self, entries: Sequence[Entry], digits: int) -> _Template:
+        """A template of the first entries, about one blob of them, for numbers so long."""
+        key = (entries[0].position, entries[-1].position, digits)
+        template = self._kept.get(key)
+        if template is None:
+            template = self._kept[key] = _template(entries, digits)
+            if len(self._kept) > TEMPLATES_KEPT:
+                del self._kept[next(iter(self._kept))]
+        return template
+
+
+def _template(entries: Sequence[Entry], digits: int) -> _Template:
+    number = b"7" * digits  # occurs nowhere else in the head of a frame
+    head = frames.render(int(number), b"")
+    numbered = head.replace(number, b"%d")
+    out: list[bytes] = []
+    positions: list[int] = []
+    room = BLOB_BYTES
+    for entry in entries:
+        size = len(head) + len(entry.parts)
+        # The WebSocket header's bytes and the payload may hold a `%` of their own.
+        out += header(size).replace(b"%", b"%%"), numbered, entry.parts.replace(b"%", b"%%")
+        positions += entry.position, entry.position
+        room -= size
+        if room <= 0:
+            break
+    return _Template(b"".join(out), positions)
 
 
 class Outbox:
     """A cursor into the log, and control frames that wait for their turn."""
 
-    def __init__(self, log: Log, base: int, cursor: int, seq: int) -> None:
+    def __init__(self, log: Log, templates: Templates, base: int, cursor: int, seq: int) -> None:
         self._log = log
+        self._templates = templates
         self._base = base
         self._cursor = cursor
         self._seq = seq
@@ -61,38 +113,58 @@ class Outbox:
 
         Raises log.Gone when an event that was not sent has left the log's window.
         """
-        out: list[bytes] = []
-        room = BLOB_BYTES
         entries = self._log.read(self._cursor, READ_ENTRIES)
+        out: list[bytes] = []
+        if not entries:
+            self._take_own(out, self._log.visible, BLOB_BYTES)
+        elif self._own and self._own[0][0] < entries[-1].position:
+            self._merge(out, entries)
+        else:
+            self._together(out, entries)
+        return b"".join(out)
+
+    def _together(self, out: list[bytes], entries: Sequence[Entry]) -> None:
+        """Events with nothing of our own between them, by a template."""
+        first, last = entries[0].position - self._base, entries[-1].position - self._base
+        digits = len(str(first))
+        if len(str(last)) != digits:
+            self._merge(out, entries)
+            return
+        template = self._templates.of(entries, digits)
+        self._advance(template.positions[0])
+        base = self._base
+        out.append(template.text % tuple([position - base for position in template.positions]))
+        self._advance(template.positions[-1], more=True)
+
+    def _merge(self, out: list[bytes], entries: Sequence[Entry]) -> None:
+        """Events and frames of our own, one by one."""
+        room = BLOB_BYTES
         for entry in entries:
             room -= self._take_own(out, entry.position, room)
             if room <= 0:
-                return b"".join(out)
+                return
             room -= self._render(out, entry.position, entry.parts)
-        if len(entries) < READ_ENTRIES:
-            self._take_own(out, self._log.visible, room)
-        return b"".join(out)
 
-    def _take_own(self, out: list[bytes], limit: int, room: int) -> int:
-        """Render own frames numbered up to `limit`."""
+    def _take_own(self, out: list[bytes], upto: int, room: int) -> int:
+        """Render own frames numbered up to a position."""
         used = 0
         own = self._own
-        while own and used < room:
-            position, parts = own[0]
-            if position > limit:
-                break
-            own.popleft()
+        while own and used < room and own[0][0] <= upto:
+            position, parts = own.popleft()
             self._own_bytes -= len(parts)
             used += self._render(out, position, parts)
         return used
 
     def _render(self, out: list[bytes], position: int, parts: bytes) -> int:
-        seq = position - self._base
-        if seq <= self._seq:
-            raise AssertionError("seq must rise")
-        frame = frames.render(seq, parts)
+        self._advance(position)
+        frame = frames.render(self._seq, parts)
         out.append(header(len(frame)))
         out.append(frame)
+        return len(frame)
+
+    def _advance(self, position: int, *, more: bool = False) -> None:
+        seq = position - self._base
+        if seq < self._seq or (seq == self._seq and not more):
+            raise AssertionError("seq must rise")
         self._seq = seq
         self._cursor = position
-        return len(frame)

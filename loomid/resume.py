@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loomid.devices import Devices
     from loomid.lmp.frames import ClientHello, Event
     from loomid.log import Log
+    from loomid.outbox import Templates
     from loomid.vault import Device
 
 T = TypeVar("T")
@@ -47,12 +48,19 @@ class _Snapshot:
 
 
 async def resume(
-    log: Log, devices: Devices, device: Device, hello: ClientHello, *, new: bool, now: float
+    log: Log,
+    templates: Templates,
+    devices: Devices,
+    device: Device,
+    hello: ClientHello,
+    *,
+    new: bool,
+    now: float,
 ) -> Start:
     """Decide from where a device goes on, and number what it gets before live events."""
     moved = False
     while True:
-        step = _Step(log, device, hello, new=new, moved=moved)
+        step = _Step(log, templates, device, hello, new=new, moved=moved)
         decided = await _at_rest(log, step)
         if not isinstance(decided, int):
             break
@@ -73,6 +81,7 @@ class _Step:
     """One look at the log while nothing is on its way into it."""
 
     log: Log
+    templates: Templates
     device: Device
     hello: ClientHello
     new: bool
@@ -102,13 +111,13 @@ class _Step:
         waiting = list(self._pending(visible))
         count = len(alive) + LASTING_LIMIT + len(waiting) + 1
         positions = [self.log.take_position() for _ in range(count)]
-        outbox = Outbox(self.log, self.device.base, visible, seq)
+        outbox = Outbox(self.log, self.templates, self.device.base, visible, seq)
         start = Start(self.device, seq, truncated, outbox)
         return start, _Snapshot(after, visible, alive, waiting, positions)
 
     def _replay(self, cursor: int, seq: int, *, truncated: bool) -> tuple[Start, None]:
         """Go on with the events after `cursor`, and tell what else still waits."""
-        outbox = Outbox(self.log, self.device.base, cursor, seq)
+        outbox = Outbox(self.log, self.templates, self.device.base, cursor, seq)
         for parts in self._pending(cursor):
             outbox.push(parts)
         return Start(self.device, seq, truncated, outbox), None

@@ -29,7 +29,7 @@ def test_once(peer: Peer) -> None:
     assert asked["choices"] == ALL
     assert asked["answerable"] is True
     assert asked["smart_denied"] is False
-    assert asked["timeout_s"] == 20
+    assert asked["timeout_s"] == 10
     started = peer.wait("tool.started", at, tool="terminal")
     assert asked["call_id"] == started["call_id"]
     assert asked["turn_id"] == started["turn_id"]

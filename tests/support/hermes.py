@@ -168,7 +168,7 @@ class Gateway:
             "platforms": {"loomi": {"enabled": True, "extra": {"endpoint": self.endpoint}}},
             "platform_toolsets": {"loomi": ["terminal", "clarify"], "other": ["terminal"]},
             "streaming": {"enabled": not self.release.streams},
-            "approvals": {"mode": "manual", "timeout": 20, "destructive_slash_confirm": False},
+            "approvals": {"mode": "manual", "timeout": 10, "destructive_slash_confirm": False},
             "agent": {"api_max_retries": 1, "auto_recovery_cycles": 0, "clarify_timeout": 20},
             "display": {
                 "busy_input_mode": "interrupt",

@@ -100,8 +100,8 @@ async def test_unknown_devices_and_wrong_credentials_look_the_same(tmp_path):
                     waits.append(round(time.monotonic() - began, 1))
                     (error,) = c.got
             said.append({k: v for k, v in error.payload.items() if k != "ts"})
-            assert waits[0] < 0.2
             assert waits[3] >= 0.9
+            assert waits[3] > waits[0]
         assert said[0] == said[1]
         # Wrong ones slow neither the right one nor another device.
         phone.credential = right

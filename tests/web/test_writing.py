@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from loomid import outbox
-from tests.support.hub import SERVER, answer, delta, serving, started
+from tests.support.hub import SERVER, answer, completed, delta, serving, started
 from tests.support.phone import until
 
 
@@ -67,17 +67,17 @@ async def test_a_phone_that_takes_nothing_is_let_go(tmp_path, caplog):
         server.phone().connect(await server.token()) as witness,
         server.phone().connect(await server.token()) as c,
     ):
-        transport(c).pause_reading()
-        for _ in range(30):
-            await server.publish(*(delta("x" * 4096) for _ in range(100)))
-            if any(not s.connected for s in server.hub.devices()):
-                break
-        await witness.wait_for(lambda: len(witness.phone.events()) >= 1000)
         stuck = server.hub._live[c.phone.device_id]
+        transport(c).pause_reading()
+        published = 0
+        while stuck.ended is None and published < 4000:
+            await server.publish(*(delta("x" * 4096) for _ in range(100)))
+            published += 100
         await until(lambda: stuck.ended)
         assert stuck.ended == (4005, "takes nothing")
         transport(c).resume_reading()
         assert await c.wait_closed() == 4005
+        await witness.wait_for(lambda: len(witness.phone.events()) == published)
     assert "code 4005, takes nothing" in caplog.text
 
 
@@ -148,9 +148,21 @@ async def test_urgent_events_wait_for_no_tick(tmp_path, monkeypatch):
         await c.wait_type("run.delta")
         await server.publish(delta("waits"))
         began = time.monotonic()
-        from tests.support.hub import completed
-
         await server.publish(completed("end"))
         await c.wait_type("run.completed")
         assert time.monotonic() - began < 1
         assert [g.type for g in c.got[1:]] == ["run.delta", "run.delta", "run.completed"]
+
+
+async def test_every_length_and_every_character_arrives_as_it_was(tmp_path):
+    """Frames come from byte templates: percent signs and header bytes must not matter."""
+    texts = [("%d%s%% ü 🙂" * n)[:n] for n in range(400)] + ["%" * 70_000]
+    async with serving(tmp_path) as server:
+        live, late = server.phone(), await server.paired()
+        async with live.connect(await server.token()) as c:
+            await server.publish(*(delta(text) for text in texts))
+            await c.wait_type("run.delta", len(texts))
+        async with late.connect() as c:
+            await c.wait_type("run.delta", len(texts))
+        for phone in (live, late):
+            assert [g.payload["text"] for g in phone.events()] == texts
