@@ -1,13 +1,18 @@
 """The systemd units: accepted by systemd, and as closed as the README says."""
 
+import asyncio
 import configparser
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.main_job import demo_agent, main_job
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
@@ -109,23 +114,18 @@ async def test_it_does_its_work_with_the_calls_that_the_unit_leaves(analyze, uni
     """The real daemon under the unit's own filter: a phone pairs and sees a run's end."""
     daemon = Daemon(tmp_path)
     daemon.wrap = [sys.executable, "-m", "tests.support.confined", str(unit)]
-    await asyncio.to_thread(daemon.start)
     try:
-        assert "Seccomp:\t2" in Path(f"/proc/{daemon.pid}/status").read_text()  # noqa: ASYNC240
-        agent = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "loomid.demo_agent", daemon.hermes_endpoint, "0", stdin=-1
-        )
-        async with aiohttp.ClientSession() as http:
-            token = (await asyncio.to_thread(daemon.pair))["qr"]["token"]
-            phone = await PlainPhone.connect(http, daemon.url, token=token)
-            await phone.frame("gateway.status")
-            await phone.send("session.send", text="hello", request_id="r1")
-            assert (await phone.frame("run.completed"))["payload"]["text"] == "You wrote: hello"
-        agent.stdin.close()
-        await agent.wait()
-        assert daemon.stop() == 0
+        await asyncio.to_thread(daemon.start)
+        assert confined(daemon.pid)
+        async with demo_agent(daemon):
+            await main_job(daemon, daemon.url)
+        assert await asyncio.to_thread(daemon.stop) == 0
     finally:
         daemon.close()
+
+
+def confined(pid):
+    return "Seccomp:\t2" in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_the_socket_is_the_default_address():
