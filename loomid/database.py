@@ -44,9 +44,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             n INTEGER NOT NULL, t REAL NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL,
             body BLOB NOT NULL, tag TEXT NOT NULL)""",
         "CREATE INDEX fact_tag ON fact (gateway_id, tag)",
-        """CREATE TABLE released (
-            id INTEGER PRIMARY KEY, gateway_id TEXT NOT NULL, tag TEXT NOT NULL,
-            UNIQUE (gateway_id, tag))""",
+        """CREATE TABLE ended (
+            id INTEGER PRIMARY KEY, gateway_id TEXT NOT NULL, turn_id TEXT NOT NULL,
+            UNIQUE (gateway_id, turn_id))""",
         """CREATE TABLE ack (
             gateway_id TEXT NOT NULL, boot TEXT NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL,
             PRIMARY KEY (gateway_id, boot)) WITHOUT ROWID""",

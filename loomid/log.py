@@ -40,6 +40,7 @@ COMMIT_S = 1.0
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 TEND_S = 1.0
 FORGET_S = 60.0
+NOT_A_TURN = "~"  # how the tags begin that are not turn ids
 SLICE = 500
 SLICE_PAUSE_S = 0.02
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
@@ -65,8 +66,8 @@ class Entry(NamedTuple):
 class Batch:
     """What one step of the pump stores at once.
 
-    `release` takes effect before `facts` are stored: a fact in `facts` stays though
-    its tag is in `release`. `add` sees to that.
+    `release` takes effect before `facts` are stored; `add` sees to it that no fact of a
+    released tag is among them.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -75,9 +76,14 @@ class Batch:
     acks: dict[tuple[str, str], int] = field(default_factory=dict)
     tasks: list[TaskSeen] = field(default_factory=list)
 
+    def __bool__(self) -> bool:
+        return bool(self.events or self.facts or self.release or self.acks or self.tasks)
+
     def add(self, arrival: Arrival, outcome: Outcome) -> None:
         """Take in one folded arrival and what became of it."""
-        self.acknowledge(arrival)
+        if arrival.n:
+            key = (arrival.gateway_id, arrival.boot)
+            self.acks[key] = max(arrival.n, self.acks.get(key, 0))
         self.events += outcome.events
         self.tasks += outcome.tasks
         if outcome.retain is not None:
@@ -86,12 +92,6 @@ class Batch:
             gone = {(arrival.gateway_id, tag) for tag in outcome.release}
             self.release += gone
             self.facts = [one for one in self.facts if (one[0].gateway_id, one[1]) not in gone]
-
-    def acknowledge(self, arrival: Arrival) -> None:
-        """Count an arrival as dealt with."""
-        if arrival.n:
-            key = (arrival.gateway_id, arrival.boot)
-            self.acks[key] = max(arrival.n, self.acks.get(key, 0))
 
 
 def _urgent(type_: str) -> bool:
@@ -161,18 +161,22 @@ class Log:
         retention_s: float = RETENTION_S,
     ) -> Log:
         """Begin a new start and load the window; `boot_id` is the kernel's."""
-        positions = await Positions.open(store, boot_id)
-        self = cls(store, positions, window=window, retention_s=retention_s, clock=clock)
-        self._next_fact = await store.last_fact() + 1
-        rows = await store.newest(self.window + 1)
-        self._floor = await store.forgotten()
+        with store.opening():
+            positions = await Positions.open(store, boot_id)
+            self = cls(store, positions, window=window, retention_s=retention_s, clock=clock)
+            await self._load()
+        return self
+
+    async def _load(self) -> None:
+        self._next_fact = await self._store.last_fact() + 1
+        rows = await self._store.newest(self.window + 1)
+        self._floor = await self._store.forgotten()
         if len(rows) > self.window:
             self._floor = max(self._floor, rows.pop(0)[0])
         for row in rows:
             self._push(_entry(row))
-        for row in await store.alive():
+        for row in await self._store.alive():
             self.projection.apply(_event(row), row[0])
-        return self
 
     async def close(self) -> None:
         """Record a clean stop, once what was being stored is finished."""
@@ -269,6 +273,7 @@ class Log:
                 for i, (a, tag) in enumerate(batch.facts)
             ],
             release=batch.release,
+            ended=[pair for pair in batch.release if not pair[1].startswith(NOT_A_TURN)],
             acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
             tasks=[
                 (

@@ -19,9 +19,10 @@ from loomid.lmp import facts
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-RELEASED_KEPT = 512
+ENDED_KEPT = 256
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 10.0
 
@@ -63,6 +64,8 @@ class Rows:
     )
     """id, gateway_id, boot, n, t, at, kind, body, tag"""
     release: list[tuple[str, str]] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    """Those of the released (gateway, tag) to be remembered as ended turns."""
     acks: list[tuple[str, str, int, float]] = field(default_factory=list)
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
@@ -120,6 +123,10 @@ class Store:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def opening(self) -> AbstractContextManager[None]:
+        """Errors of the first reads mean what they mean in `open`."""
+        return as_startup_error(self._path)
+
     # ── starts and positions ────────────────────────────────────────────────
 
     async def begin(self, block: int, kernel: str, keep: int) -> list[Start]:
@@ -144,8 +151,7 @@ class Store:
             rows = connection.execute("SELECT id, first, reserved, broken FROM start ORDER BY id")
             return [Start(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
-        with as_startup_error(self._path):
-            return await self.safe.write(work)
+        return await self.safe.write(work)
 
     async def reserve(self, start: int, upto: int) -> None:
         """Promise on disk that this start hands out no position above `upto`."""
@@ -279,13 +285,13 @@ class Store:
         row = await self.safe.run(lambda connection: connection.execute(sql).fetchone())
         return int(row[0])
 
-    async def released(self) -> dict[str, list[str]]:
-        """The tags released last, oldest first, by gateway."""
-        sql = "SELECT gateway_id, tag FROM released ORDER BY id"
+    async def ended(self) -> dict[str, list[str]]:
+        """The turns that ended last, oldest first, by gateway."""
+        sql = "SELECT gateway_id, turn_id FROM ended ORDER BY id"
         rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
         found: dict[str, list[str]] = {}
-        for gateway_id, tag in rows:
-            found.setdefault(gateway_id, []).append(tag)
+        for gateway_id, turn_id in rows:
+            found.setdefault(gateway_id, []).append(turn_id)
         return found
 
     async def acks(self) -> dict[tuple[str, str], int]:
@@ -303,8 +309,9 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     gone = [(kind, name) for kind, name, position in rows.live if not position]
     many("INSERT OR REPLACE INTO live VALUES (?, ?, ?)", [row for row in rows.live if row[2]])
     many("DELETE FROM live WHERE kind = ? AND id = ?", gone)
-    if rows.release:
-        _release(rows.release, connection)
+    many("DELETE FROM fact WHERE gateway_id = ? AND tag = ?", rows.release)
+    many("INSERT OR REPLACE INTO ended (gateway_id, turn_id) VALUES (?, ?)", rows.ended)
+    many(_ONLY_LAST_ENDED, [(one, ENDED_KEPT) for one in {pair[0] for pair in rows.ended}])
     many("INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.facts)
     many("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?)", rows.acks)
     many(_TASK_SEEN, rows.tasks)
@@ -312,17 +319,8 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
         raise AbandonedError
 
 
-def _release(tags: list[tuple[str, str]], connection: sqlite3.Connection) -> None:
-    many = connection.executemany
-    many("DELETE FROM fact WHERE gateway_id = ? AND tag = ?", tags)
-    many("INSERT OR REPLACE INTO released (gateway_id, tag) VALUES (?, ?)", tags)
-    many(
-        """DELETE FROM released WHERE gateway_id = ?1 AND id <= (SELECT id FROM released
-        WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)""",
-        [(gateway_id, RELEASED_KEPT) for gateway_id in {tag[0] for tag in tags}],
-    )
-
-
+_ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
+    SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
 _TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))
     ON CONFLICT (task_id) DO UPDATE SET session_id = ?4, surface = ?5,
     session_key = coalesce(?3, session_key), model = coalesce(?6, model),

@@ -1,0 +1,155 @@
+"""The one loop from arrivals to events: take, fold, store, acknowledge.
+
+While one commit is under way arrivals pile up and form the next batch; there is no
+timer. It knows nothing of phones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from loomid.errors import LoomiError
+from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.runs import Outcome, Runs
+from loomid.log import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loomid.gateway import Gateways
+    from loomid.log import Log
+    from loomid.store import Store
+
+log = logging.getLogger("loomid.pump")
+
+TAKE = 512
+ASK_S = 2.0
+MIN_PAUSE_S = 0.001
+
+
+class Pump:
+    """Folds the facts of all gateways; `runs` has what each of them is doing."""
+
+    def __init__(
+        self, gateways: Gateways, log: Log, store: Store, key: bytes, clock: Callable[[], float]
+    ) -> None:
+        self.runs: dict[str, Runs] = {}
+        self.ready = asyncio.Event()
+        """The stored facts are folded again: `runs` is what it was before the restart."""
+        self._gateways = gateways
+        self._log = log
+        self._store = store
+        self._key = key
+        self._clock = clock
+        self._at = 0.0  # the time of the fold; never goes back
+        self._ahead = 0.0  # how far it is ahead of a clock that was set back
+        self._ended: dict[str, list[str]] = {}
+        self._asked: dict[str, float] = {}
+        self._asking: set[str] = set()
+
+    async def run(self) -> None:
+        """Pump until cancelled."""
+        await self._refold()
+        self.ready.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._log.tend())
+            while True:
+                await self._gateways.arrived(self._pause())
+                await self._step()
+                self._ask(group)
+
+    async def _refold(self) -> None:
+        """Fold the facts of what was alive again; what they caused is stored already."""
+        with self._store.opening():
+            self._ended = await self._store.ended()
+            kept = await self._store.facts()
+        for arrival, _ in kept:
+            self._at = max(self._at, arrival.at)
+            self._fold(arrival)
+
+    async def _step(self) -> None:
+        batch = Batch()
+        arrivals = self._gateways.take(TAKE)
+        for arrival in arrivals:
+            self._at = max(self._at, arrival.at)
+            timely = arrival if arrival.at == self._at else replace(arrival, at=self._at)
+            batch.add(timely, self._fold(timely))
+        if len(arrivals) < TAKE:
+            self._tick(batch)
+        if not batch:
+            return
+        await self._log.commit(batch)
+        for (gateway_id, boot), n in batch.acks.items():
+            self._gateways.ack(gateway_id, boot, n)
+
+    def _fold(self, arrival: Arrival) -> Outcome:
+        runs = self._runs(arrival.gateway_id)
+        try:
+            return runs.fold(arrival)
+        except Exception as error:  # noqa: BLE001 - a bug; the other facts go on
+            # Without the message of the exception: it could quote a text.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a %s broke the fold: %s\n%s", arrival.kind, type(error).__name__, where)
+            return Outcome()
+
+    def _runs(self, gateway_id: str) -> Runs:
+        if gateway_id not in self.runs:
+            ended = self._ended.get(gateway_id, ())
+            self.runs[gateway_id] = Runs(gateway_id, self._key, ended=ended)
+        return self.runs[gateway_id]
+
+    def _tick(self, batch: Batch) -> None:
+        for gateway_id, runs in self.runs.items():
+            due = runs.deadline
+            if due is not None and due <= self._now():
+                self._at = self._now()
+                arrival = Arrival(gateway_id, "", 0, self._at, self._at, Tick())
+                batch.add(arrival, self._fold(arrival))
+
+    def _now(self) -> float:
+        """The clock; when that was set back, time goes on from where it was."""
+        clock = self._clock()
+        if clock >= self._at:
+            self._ahead = 0.0
+        elif clock + self._ahead < self._at:
+            self._ahead = self._at - clock
+        return clock + self._ahead
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due; None when only an arrival can bring work."""
+        due = [runs.deadline for runs in self.runs.values()]
+        due += [self._ask_at(name, runs.wants_running) for name, runs in self.runs.items()]
+        soonest = min((at for at in due if at is not None), default=None)
+        return None if soonest is None else max(soonest - self._now(), MIN_PAUSE_S)
+
+    def _ask_at(self, gateway_id: str, wanted: float | None) -> float | None:
+        if wanted is None or gateway_id not in self._asked:
+            return wanted
+        return max(wanted, self._asked[gateway_id] + ASK_S)
+
+    def _ask(self, group: asyncio.TaskGroup) -> None:
+        """Ask which turns are running, where the runs want to know."""
+        now = self._now()
+        for gateway_id, runs in self.runs.items():
+            at = self._ask_at(gateway_id, runs.wants_running)
+            if at is None or at > now:
+                continue
+            self._asked[gateway_id] = now
+            if gateway_id not in self._asking:
+                self._asking.add(gateway_id)
+                group.create_task(self._ask_one(gateway_id))
+
+    async def _ask_one(self, gateway_id: str) -> None:
+        """The answer comes as a fact `running`, so what is returned is not needed."""
+        try:
+            command_id = secrets.token_hex(8)
+            await self._gateways.command(gateway_id, "running", {}, command_id=command_id)
+        except LoomiError as error:
+            log.debug("asked %s what runs: %s", gateway_id, type(error).__name__)
+        finally:
+            self._asking.discard(gateway_id)

@@ -1,0 +1,170 @@
+"""A disk that fails or stalls: nothing is lost or doubled, control frames keep flowing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loomid.log import Batch, Log
+from loomid.store import Store
+from loomid.vault import Vault
+from tests.support.log import arrival, delta, open_log, push, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "loomid.db"
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - there is no event for what is waited for
+            await asyncio.sleep(0.005)
+
+
+async def texts(log: Log, after: int) -> list[str]:
+    return [text_of(one) for one in log.read(after, 9999)]
+
+
+async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
+    async with open_log(path) as log:
+        start = log.visible
+        await push(log, "before")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(push(log, "a", "b"))
+                await until(lambda: log.failing_since is not None)
+                controls = []
+                for _ in range(100):
+                    position = log.take_position()
+                    await until(lambda: log.visible >= position)  # noqa: B023 - awaited here
+                    controls.append(position)
+                assert await texts(log, start) == ["before"]
+                await asyncio.sleep(1.0)
+                other.execute("ROLLBACK")
+        assert log.failing_since is None
+        assert await texts(log, start) == ["before", "a", "b"]
+        shown = [one.position for one in log.read(start + 1, 9)]
+        assert min(shown) > max(controls)
+        assert log.visible == max(shown)
+    said = [one.levelno for one in caplog.records if one.name == "loomid.log"]
+    assert said == [logging.ERROR, logging.WARNING]
+    async with open_log(path) as log:
+        assert await texts(log, start) == ["before", "a", "b"]
+
+
+async def test_a_failed_attempt_burns_no_positions(path: Path):
+    async with open_log(path) as log:
+        start = log.visible
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(push(log, "a"))
+                await until(lambda: log.failing_since is not None)
+                other.execute("ROLLBACK")
+        assert log.visible == start + 1
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
+async def test_a_stalled_disk(path: Path, statement: str):
+    """The thread hangs before or in the COMMIT, which then succeeds after all."""
+    go, hung = threading.Event(), threading.Event()
+
+    def stall(executed: str) -> None:
+        if executed == statement and not go.is_set():
+            hung.set()
+            go.wait(30)
+
+    async with await Store.open(path, time.time) as store:
+        log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
+        start = log.visible
+        await push(log, "before")
+        await store._line.run(lambda connection: connection.set_trace_callback(stall))
+        async with asyncio.TaskGroup() as group:
+            first = Batch([delta("a"), delta("b")], [(arrival(1), "t")], acks={("gw", "b"): 1})
+            group.create_task(log.commit(first))
+            group.create_task(push(log, "c"))
+            await until(hung.is_set)
+            waiting = log.take_position()
+            assert log.visible < waiting
+            await until(lambda: log.visible >= waiting)
+            assert log.failing_since is not None
+            control = log.take_position()
+            assert log.visible == control
+            assert await texts(log, start) == ["before"]
+            go.set()
+        assert await texts(log, start) == ["before", "a", "b", "c"]
+        shown = list(log.read(start, 99))
+        assert shown[1].position > control
+        assert await store.facts() == [(arrival(1), "t")]
+        await log.close()
+    async with open_log(path) as log:
+        assert list(log.read(start, 99)) == shown
+
+
+async def test_a_full_disk(path: Path):
+    async with await Store.open(path, time.time) as store:
+        log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
+        start = log.visible
+        await push(log, "before")
+
+        def room(pages: int) -> Callable[[sqlite3.Connection], object]:
+            return lambda line: line.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+        await store._line.run(room(1))  # as small as the file is
+        async with asyncio.TaskGroup() as group:
+            group.create_task(push(log, "x" * 100_000, "y"))
+            await until(lambda: log.failing_since is not None)
+            control = log.take_position()
+            await until(lambda: log.visible >= control)
+            await store._line.run(room(2**30))
+        assert [len(one) for one in await texts(log, start)] == [6, 100_000, 1]
+        await log.close()
+
+
+async def test_the_vault_waits_for_a_long_commit_and_the_log_for_the_vault(path: Path):
+    async with await Store.open(path, time.time) as store, open_log(path) as log:
+        vault = Vault(store)
+        async with asyncio.TaskGroup() as group:
+            for i in range(50):
+                group.create_task(push(log, str(i)))
+                group.create_task(vault.set_base("dev", i))
+        assert log.failing_since is None
+
+
+async def test_a_commit_that_is_cancelled_keeps_what_is_numbered_behind_it_waiting(path: Path):
+    async with open_log(path) as log:
+        start = log.visible
+        task = None
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(push(log, "a"))
+            await asyncio.sleep(0)
+            control = log.take_position()
+            task.cancel()
+        assert log.visible < control
+    async with open_log(path) as log:
+        # Shown after the restart if it was stored; no phone was told of anything beyond.
+        assert await texts(log, start) in ([], ["a"])
+
+
+async def test_an_event_that_cannot_be_encoded_does_not_stop_the_others(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
+    async with open_log(path) as log:
+        start = log.visible
+        await push(log, "a", "secret \ud800", "b")
+        assert await texts(log, start) == ["a", "b"]
+    assert "secret" not in caplog.text
+    assert "cannot encode a run.delta" in caplog.text
