@@ -107,6 +107,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     yield it
     for process in it.processes:
         process.end()
+        print(process.popen.args, process.lines, process.errors)
 
 
 def test_loomid_killed_at_any_time_loses_and_doubles_nothing(rig):
