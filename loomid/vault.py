@@ -301,10 +301,22 @@ class Vault:
         return await self._line.write(work)
 
     async def release_claim(self, approval_id: str, command_id: str) -> bool:
-        """Give up the claim of a command that provably did not run."""
-        return await self._change(
-            "DELETE FROM claim WHERE approval_id = ? AND command_id = ?", approval_id, command_id
-        )
+        """Give up a claim, and forget its request if that is still open.
+
+        In one step: a claim without its open request would stand for ever.
+        """
+
+        def work(line: sqlite3.Connection) -> bool:
+            line.execute(
+                "DELETE FROM request WHERE command_id = ? AND state = 'open'", (command_id,)
+            )
+            gone = line.execute(
+                "DELETE FROM claim WHERE approval_id = ? AND command_id = ?",
+                (approval_id, command_id),
+            )
+            return gone.rowcount > 0
+
+        return await self._line.write(work)
 
     async def claims(self) -> list[Claim]:
         """Every standing claim, oldest first."""
