@@ -39,9 +39,7 @@ class Driver:
         self.now += dt
         self._n += 1
         number = 0 if type(fact).__module__.endswith("lmp.facts") else self._n
-        return self.take(
-            Arrival(self.gateway_id, self.boot, n or number, self.now, self.now, fact)
-        )
+        return self.take(Arrival(self.gateway_id, self.boot, n or number, self.now, self.now, fact))
 
     def facts(self, facts: Iterable[Any], *, dt: float = 0.001) -> list[Event]:
         """Several facts, one after the other."""
@@ -109,3 +107,16 @@ def brief(events: Iterable[Event]) -> list[list[Any]]:
                 row = ["task", p.status]
         rows.append(row)
     return rows
+
+
+def views(events: Iterable[Event]) -> dict[str, dict[int, str]]:
+    """run id → iteration → text, as a phone that follows the events would show it."""
+    shown: dict[str, dict[int, str]] = {}
+    for event in events:
+        p: Any = event.payload
+        texts = shown.setdefault(event.run_id or "", {})
+        if event.type == "run.delta" and p.kind == "text":
+            texts[p.iteration] = texts.get(p.iteration, "") + p.text
+        elif event.type == "run.text":
+            texts[p.iteration] = p.text
+    return shown
