@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import itertools
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_shim import wire
 from loomid.lmp.coalesce import GAP_S
-from loomid.lmp.facts import Arrival
 from loomid.lmp.frames import RUN_ENDS, Event
 from tests.support.folding import Driver, brief, views
 from tests.support.turns import STREAM_UP, Script, numbered, orders, turns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loomid.lmp.facts import Arrival
 
 MODEST = settings(max_examples=150, deadline=None)
 
@@ -127,8 +131,7 @@ def test_losses_late_facts_and_duplicates(data: st.DataObject) -> None:
     kept = [row for row in timed if not isinstance(row[1], wire.Delta) or not data.draw(_one_in(5))]
     doubled = [row for row in kept for _ in range(2 if data.draw(_one_in(8)) else 1)]
     twice_synchronous = any(
-        a[1] is b[1] and not isinstance(a[1], wire.Delta)
-        for a, b in zip(doubled, doubled[1:], strict=False)
+        a[1] is b[1] and not isinstance(a[1], wire.Delta) for a, b in itertools.pairwise(doubled)
     )
     driver = run(numbered(doubled))
     told = of_run(driver.events)

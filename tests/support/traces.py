@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_shim import wire
 from loomid.lmp.facts import Arrival, GatewayUp, Tick
-from loomid.lmp.frames import Event
 from tests.support.folding import Driver, brief
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loomid.lmp.frames import Event
 
 DATA = Path(__file__).parent.parent / "data"
 TRACES = DATA / "traces"
 GOLDEN = DATA / "golden"
 RELEASES = ("19", "20", "22")
 SCENARIOS = (
-    "say second tool tooltext tools approve deny approval_timeout clarify stop busy fail500"
-    " fail400 drop think new other_chat"
-).split()
+    *("say", "second", "tool", "tooltext", "tools", "approve", "deny", "approval_timeout"),
+    *("clarify", "stop", "busy", "fail500", "fail400", "drop", "think", "new", "other_chat"),
+)
 EPOCH = 1_796_000_000.0
 BOOT = "boot"
 GATEWAY = "gw"
