@@ -18,8 +18,8 @@ from .wire import HOME_CHAT, PLATFORM
 
 def zmq_ready() -> bool:
     """Whether pyzmq can be imported, with the copy in our `_vendor/` as the last resort."""
-    vendor = str(Path(__file__).with_name("_vendor"))
-    for path in (None, vendor):
+    vendor = Path(__file__).with_name("_vendor")
+    for path in ("", str(vendor)) if vendor.is_dir() else ("",):
         if path and path not in sys.path:
             sys.path.append(path)
         try:
