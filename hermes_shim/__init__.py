@@ -36,13 +36,13 @@ def zmq_ready() -> bool:
     return False
 
 
-def _adapter(config: Any) -> Any:  # noqa: ANN401 - Hermes' types
+def _adapter(config: Any) -> Any:
     from .adapter import LoomiAdapter
 
     return LoomiAdapter(config)
 
 
-def register(ctx: Any) -> None:  # noqa: ANN401 - Hermes' PluginContext
+def register(ctx: Any) -> None:
     """Entry point of the plugin, in all releases."""
     from gateway.platform_registry import PlatformEntry
 

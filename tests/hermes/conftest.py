@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.hermes import RELEASES, Gateway, Release, Unavailable
 from tests.support.model import Model
 from tests.support.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def _python_or_skip(release: Release) -> None:
@@ -71,7 +73,9 @@ def peer(pair: tuple[Gateway, Peer]) -> Peer:
 
 
 @pytest.fixture
-def own(release: Release, model: Model, folder: Path) -> Iterator[Callable[..., tuple[Gateway, Peer]]]:
+def own(
+    release: Release, model: Model, folder: Path
+) -> Iterator[Callable[..., tuple[Gateway, Peer]]]:
     """Makes a gateway (not started) and a peer for one test alone."""
     made: list[tuple[Gateway, Peer]] = []
 

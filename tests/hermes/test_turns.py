@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.support.hermes import Gateway
 from tests.support.peer import Peer, inject, key_of, run
+
+if TYPE_CHECKING:
+    from tests.support.hermes import Gateway
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
@@ -33,7 +37,12 @@ def test_say(gateway: Gateway, peer: Peer) -> None:
     if gateway.release.streams:
         stream = peer.wait("stream.ended", at, turn_id=turn)
         assert stream["text"].split() == [f"w{i}" for i in range(6)]
-        peer.until(lambda: "".join(f["text"] for f in peer.all("delta", at, turn_id=turn)).split() == stream["text"].split())
+        peer.until(
+            lambda: (
+                "".join(f["text"] for f in peer.all("delta", at, turn_id=turn)).split()
+                == stream["text"].split()
+            )
+        )
         sent = peer.wait("sent", at, session_key=key, notify=True)
         assert sent["text"].split() == stream["text"].split()
         assert sent["reply_to"] == "m-say"

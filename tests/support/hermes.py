@@ -142,7 +142,9 @@ class Gateway:
             site = self.folder / "site"
             info = site / "loomi_under_test-0.1.0.dist-info"
             info.mkdir(parents=True, exist_ok=True)
-            (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loomi-under-test\nVersion: 0.1.0\n")
+            (info / "METADATA").write_text(
+                "Metadata-Version: 2.1\nName: loomi-under-test\nVersion: 0.1.0\n"
+            )
             (info / "entry_points.txt").write_text("[hermes_agent.plugins]\nloomi = hermes_shim\n")
             shutil.copytree(SHIM, site / "hermes_shim", dirs_exist_ok=True)
         else:

@@ -77,7 +77,9 @@ class Peer:
                     return [wire.Welcome(message.wire, "test", "test", message.first - 1)]
                 case wire.Facts():
                     for n, t, kind, body in message.facts:
-                        self.facts.append({**body, "kind": kind, "n": n, "t": t, "boot": message.boot})
+                        self.facts.append(
+                            {**body, "kind": kind, "n": n, "t": t, "boot": message.boot}
+                        )
                     return [wire.Ack(message.boot, message.facts[-1][0])]
                 case wire.Result():
                     self._results[message.id] = message
@@ -112,9 +114,7 @@ class Peer:
     def send(self, op: str, *, deadline_s: float = 10, **args: Any) -> str:
         """Send a command to the shim that said hello last; returns its id."""
         command_id = f"c{next(self._serial)}-{time.monotonic_ns()}"
-        command = wire.Command(
-            command_id, self.hellos[-1].boot, time.time() + deadline_s, op, args
-        )
+        command = wire.Command(command_id, self.hellos[-1].boot, time.time() + deadline_s, op, args)
         with self._changed:
             self._out.append(command)
         return command_id

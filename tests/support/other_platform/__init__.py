@@ -71,10 +71,16 @@ class OtherAdapter(BasePlatformAdapter):
 
     async def do_inject(self, text, chat_id="room", user_id="someone", message_id="o1"):
         source = self.build_source(
-            chat_id=chat_id, chat_type="dm", user_id=user_id, user_name="Someone", message_id=message_id
+            chat_id=chat_id,
+            chat_type="dm",
+            user_id=user_id,
+            user_name="Someone",
+            message_id=message_id,
         )
         await self.handle_message(
-            MessageEvent(text=text, message_type=MessageType.TEXT, source=source, message_id=message_id)
+            MessageEvent(
+                text=text, message_type=MessageType.TEXT, source=source, message_id=message_id
+            )
         )
 
     async def do_sent(self):
@@ -171,7 +177,7 @@ class OtherAdapter(BasePlatformAdapter):
 
         async def handler(choice):
             self.sent.append(["confirm", choice])
-            return None
+            return
 
         slash_confirm.register(session_key, "confirm-1", "new", handler)
 
