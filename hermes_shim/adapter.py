@@ -373,7 +373,8 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         if entry.ref is None:
             raise Refused("ambiguous", "")
         entry.command, entry.choice = command.id, choice  # before: the hook may come first
-        if not _resolve(entry, choice, args.get("reason") or None):
+        reason = args.get("reason")
+        if not _resolve(entry, choice, reason if isinstance(reason, str) and reason else None):
             entry.command = None
             raise Refused("not_pending", "")
         with suppress(AttributeError, KeyError):  # a session without a chat has no typing

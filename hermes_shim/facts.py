@@ -96,8 +96,9 @@ def _api_failed(kw: dict[str, Any]) -> dict[str, Any]:
 def _tool_started(kw: dict[str, Any]) -> dict[str, Any]:
     args, shown = kw.get("args"), []
     for name, value in list(args.items())[:8] if isinstance(args, dict) else ():
-        if isinstance(value, (str, int, float)):  # containers may be megabytes
-            shown.append(str(value)[:LIMIT] if name == "command" else f"{name}: {value}"[:LIMIT])
+        if isinstance(value, (str, int, float)):  # containers may be megabytes, and so may this
+            short = value[:LIMIT] if isinstance(value, str) else value
+            shown.append(f"{short}" if name == "command" else f"{name}: {short}")
     call = str(kw.get("api_request_id") or "").rpartition(":api:")[2]
     return {"preview": "\n".join(shown)[:LIMIT], "call": call if call.isdecimal() else 0}
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -234,6 +235,11 @@ class Model(ThreadingHTTPServer):
     def url(self) -> str:
         """The base URL, as an OpenAI client wants it."""
         return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A gateway that hangs up, or is killed, is no error of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def note(self, body: dict[str, Any]) -> None:
         """Remember what was asked (conversations only)."""

@@ -127,6 +127,10 @@ class OtherAdapter(BasePlatformAdapter):
             "said": sorted(state.said),
         }
 
+    async def do_restoring(self, flag):
+        """As during the restore at start."""
+        self.gateway_runner._startup_restore_in_progress = flag
+
     async def do_queue(self, session_key):
         runner, loomi = self.gateway_runner, self.loomi()
         head = loomi._pending_messages.get(session_key)
