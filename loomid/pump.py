@@ -122,7 +122,7 @@ class Pump:
 
     def _pause(self) -> float | None:
         """Seconds until something is due; None when only an arrival can bring work."""
-        due = [runs.deadline for runs in self.runs.values() if runs.deadline is not None]
+        due = [runs.deadline for runs in self.runs.values()]
         due += [self._ask_at(name, runs.wants_running) for name, runs in self.runs.items()]
         soonest = min((at for at in due if at is not None), default=None)
         return None if soonest is None else max(soonest - self._now(), MIN_PAUSE_S)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-ENDED_KEPT = 256
+ENDED_KEPT = 1_000
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 10.0
 

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - there is no event for what is waited for
             await asyncio.sleep(0.005)
 
 

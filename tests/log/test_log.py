@@ -273,9 +273,9 @@ async def test_facts_are_kept_until_their_tag_is_released(path: Path):
 
 async def test_the_last_ended_turns_are_known(path: Path):
     async with await Store.open(path, time.time) as store, open_log(path) as log:
-        for i in range(300):
+        for i in range(1100):
             await log.commit(Batch(release=[("gw", f"t{i}")]))
-        await log.commit(Batch(release=[("gw", "t100")]))
+        await log.commit(Batch(release=[("gw", "t500")]))
         ended = (await store.ended())["gw"]
-        assert ended == [*(f"t{i}" for i in range(44, 300) if i != 100), "t100"]
-        assert len(ended) == 256
+        assert ended == [*(f"t{i}" for i in range(100, 1100) if i != 500), "t500"]
+        assert len(ended) == 1000

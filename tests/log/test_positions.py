@@ -72,6 +72,7 @@ class History(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5), controls=st.integers(0, 3))
     def push(self, count: int, controls: int) -> None:
+        self.connect(0, 0)
         texts = [f"{self.count + i}" for i in range(count)]
         self.count += count
 
@@ -160,7 +161,7 @@ class History(RuleBasedStateMachine):
 
 TestHistory = History.TestCase
 TestHistory.settings = settings(
-    max_examples=25,
+    max_examples=5,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -39,9 +39,7 @@ class Driver:
         self.now += dt
         self._n += 1
         number = 0 if type(fact).__module__.endswith("lmp.facts") else self._n
-        return self.take(
-            Arrival(self.gateway_id, self.boot, n or number, self.now, self.now, fact)
-        )
+        return self.take(Arrival(self.gateway_id, self.boot, n or number, self.now, self.now, fact))
 
     def facts(self, facts: Iterable[Any], *, dt: float = 0.001) -> list[Event]:
         """Several facts, one after the other."""

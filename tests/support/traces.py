@@ -221,9 +221,7 @@ _MAKE: dict[str, Callable[[Converter, dict[str, Any]], Any]] = {
     "edit_message": lambda _, kw: wire.Edited(
         kw["chat_id"], kw["message_id"], kw["content"], kw["finalize"]
     ),
-    "post_approval_response": lambda c, kw: wire.ApprovalDone(
-        f"ask{c._asked}", kw["choice"], None
-    ),
+    "post_approval_response": lambda c, kw: wire.ApprovalDone(f"ask{c._asked}", kw["choice"], None),
 }
 
 

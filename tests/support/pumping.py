@@ -1,0 +1,150 @@
+"""loomid without its phones: store, log, gateways and pump; alone as a process too.
+
+    python -m tests.support.pumping <directory>
+
+prints `up` and pumps until it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_shim import wire
+from loomid.gateway import Gateways
+from loomid.lmp import frames
+from loomid.log import Log
+from loomid.pump import Pump
+from loomid.store import Store
+from loomid.vault import Vault
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from loomid.log import Entry
+
+BEAT_S = 0.05
+
+
+@dataclass
+class Half:
+    """The half of loomid that faces Hermes."""
+
+    store: Store
+    log: Log
+    gateways: Gateways
+    pump: Pump
+    start: int
+    """`visible` when it came up."""
+
+    def shown(self) -> list[frames.Payload]:
+        """All that became visible since, in order."""
+        return payloads(self.log.read(self.start, 99_999))
+
+
+def payloads(entries: Iterable[Entry]) -> list[frames.Payload]:
+    found = (frames.decode_server(frames.render(one.position, one.parts)) for one in entries)
+    return [payload for _, payload in found]
+
+
+@asynccontextmanager
+async def pumping(
+    directory: Path, *, clock: Callable[[], float] = time.time, window: int = 4096
+) -> AsyncIterator[Half]:
+    async with await Store.open(directory / "loomid.db", clock) as store:
+        log = await Log.open(store, window=window, clock=clock, boot_id="kernel")
+        gateways = Gateways(
+            directory / "hermes.sock",
+            version="0.1.0",
+            instance=str(log.visible),
+            clock=clock,
+            acked=await store.acks(),
+            beat_s=BEAT_S,
+        )
+        pump = Pump(gateways, log, store, await Vault(store).secret(), clock)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(gateways.run()), group.create_task(pump.run())]
+            await gateways.ready.wait()
+            await pump.ready.wait()
+            yield Half(store, log, gateways, pump, log.visible)
+            for task in tasks:
+                task.cancel()
+        await log.close()
+
+
+def session_key(platform: str = wire.PLATFORM) -> str:
+    return f"agent:main:{platform}:dm:home"
+
+
+def turn_started(turn_id: str = "t1", platform: str = wire.PLATFORM) -> dict[str, Any]:
+    return {
+        "turn_id": turn_id,
+        "session_id": "s1",
+        "session_key": session_key(platform),
+        "platform": platform,
+        "model": "m",
+        "text": "hello",
+        "parent_session_id": None,
+    }
+
+
+def stream_started(turn_id: str = "t1", surface: str = wire.PLATFORM) -> dict[str, Any]:
+    return {
+        "turn_id": turn_id,
+        "iteration": 1,
+        "session_id": "s1",
+        "model": "m",
+        "provider": "p",
+        "surface": surface,
+    }
+
+
+def delta(text: str, turn_id: str = "t1") -> dict[str, Any]:
+    return {"turn_id": turn_id, "iteration": 1, "text": text, "channel": "text"}
+
+
+def endings(text: str, turn_id: str = "t1") -> list[tuple[str, dict[str, Any]]]:
+    """The facts with which a good turn ends."""
+    return [
+        (
+            "stream.ended",
+            {"turn_id": turn_id, "iteration": 1, "text": text, "finished": True, "error": None},
+        ),
+        (
+            "api.ended",
+            {
+                "turn_id": turn_id,
+                "call": 1,
+                "finish_reason": "stop",
+                "tool_calls": 0,
+                "text": text,
+            },
+        ),
+        ("turn.answered", {"turn_id": turn_id, "text": text}),
+        (
+            "turn.ended",
+            {
+                "turn_id": turn_id,
+                "session_id": "s1",
+                "completed": True,
+                "interrupted": False,
+                "failed": False,
+                "reason": "",
+            },
+        ),
+    ]
+
+
+async def main(directory: Path) -> None:
+    async with pumping(directory):
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
