@@ -171,6 +171,7 @@ class Hub:
             traces = "\n".join(_traces(error))
             log.error("serving %s failed: %s", _name(phone), traces)
             phone.refuse(Internal())
+            phone.end(Code.INTERNAL, "internal")
             await phone.leave()
         finally:
             self._left(phone)
@@ -195,12 +196,14 @@ class Hub:
         device_id = start.device.device_id
         if self._devices.get(device_id) is None:
             raise Unauthorized  # revoked meanwhile
-        older = self._live.get(device_id)
-        if older is not None:
-            older.end(Code.REPLACED, "replaced by a newer connection")
-        self._live[device_id] = phone
+        admission = Admission(start.device, self._hello_ok(start, credential), start.outbox)
+        if phone.ended is None:
+            older = self._live.get(device_id)
+            if older is not None:
+                older.end(Code.REPLACED, "replaced by a newer connection")
+            self._live[device_id] = phone
         phone.place.leave()
-        return Admission(start.device, self._hello_ok(start, credential), start.outbox)
+        return admission
 
     async def _known(self, phone: Phone, hello: ClientHello) -> Device:
         device_id = hello.device_id or ""

@@ -198,7 +198,7 @@ class Phone:
 
     def _take(self, message: str | bytes) -> list[Action]:
         now = self._loop.time()
-        if self.device is None and len(message) > self._max_first_bytes:
+        if self.device is None and _size(message) > self._max_first_bytes:
             return self._session.failed(TooLarge())
         if isinstance(message, bytes):
             return self._session.receive_binary(now)
@@ -365,3 +365,7 @@ class Phone:
         """Too slow: the phone reconnects and resumes, or is told that it cannot."""
         self.end(Code.TOO_SLOW, cause)
         self._flush_until = 0.0
+
+
+def _size(message: str | bytes) -> int:
+    return len(message if isinstance(message, bytes) else message.encode("utf-8", "replace"))

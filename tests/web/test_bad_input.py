@@ -69,6 +69,7 @@ async def refused(server, first):
         (frame("hello", {**HELLO, "device_id": "d", "credential": "c"}), "unauthorized", 4001),
         (b"binary", "bad_frame", 4000),
         (" " * 4097, "too_large", 1009),
+        ("ü" * 2049, "too_large", 1009),
     ],
 )
 async def test_a_wrong_first_message(server, first, error, code):
