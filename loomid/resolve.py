@@ -159,16 +159,10 @@ class Resolver:
         return True
 
     async def _give_back(self, claim: Claim) -> None:
-        """The command did not run: the approval waits again, for every phone.
-
-        The request is forgotten first. Were it the other way round, a crash between
-        the two would leave an "accepted" behind which nothing stands.
-        """
+        """The command did not run: the approval waits again, for every phone."""
         log.info("the answer of device %s did not reach Hermes", claim.device_id)
-        async with self._claiming:
-            await self._vault.forget(claim.device_id, claim.request_id)
-            await self._vault.release_claim(claim.approval_id, claim.command_id)
-            self._claims.drop(claim)
+        await self._vault.release_claim(claim.approval_id, claim.command_id)
+        self._claims.drop(claim)
 
     async def _tidy(self) -> None:
         for claim in self._claims.outdated(self._clock() - MEMORY_S, self._pending):

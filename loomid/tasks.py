@@ -77,8 +77,7 @@ class _News:
     """What the connected gateways listed before a position."""
 
     answered: bool = False
-    listed: set[str] = field(default_factory=set)
-    """Task ids."""
+    listed: dict[str, TaskRow] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
     """Gateways that have no more than they listed."""
     floor: float = -math.inf
@@ -129,8 +128,7 @@ class Tasks:
                 return Place(state.gateway_id, state.home_chat)
         row = await self._vault.task(task_id)
         if row is None:
-            await self._refresh(None, LOOKUP)
-            row = await self._vault.task(task_id)
+            row = (await self._ask(None, LOOKUP)).listed.get(task_id)
         if row is None:
             raise UnknownTask
         chat_id = _chat(row.session_key)
@@ -164,9 +162,11 @@ class Tasks:
         A page may be shorter than asked for and still have a `next_cursor`.
         """
         before = None if asked.cursor is None else read_cursor(asked.cursor)
-        news = await self._refresh(before, asked.limit + 1)
+        news = await self._ask(before, asked.limit + 1)
         only, exclude = self._having(asked.status_filter)
-        rows = await self._vault.tasks(asked.limit + 1, before, only=only, exclude=exclude)
+        rows = await self._vault.tasks(
+            asked.limit + 1, before, only=only, exclude=exclude, fresh=[*news.listed.values()]
+        )
         page, after = _page(rows, asked.limit, news.floor if only is None else -math.inf)
         return frames.TaskListResult(
             tasks=[self._task(row) for row in page if not self._gone(row, news)],
@@ -217,27 +217,25 @@ class Tasks:
 
     # ── what gateways list ──────────────────────────────────────────────────
 
-    async def _refresh(self, before: Position | None, limit: int) -> _News:
-        """Ask every connected gateway for its newest sessions before a position, and store them."""
+    async def _ask(self, before: Position | None, limit: int) -> _News:
+        """Ask every connected gateway for its newest sessions before a position."""
         args: dict[str, Any] = {"limit": limit}
         if before is not None:
             # `before` is exclusive, and others may have the very same time.
             args["before"] = math.nextafter(before[0], math.inf)
         online = [state.gateway_id for state in self._gateways.states() if state.online]
         said = await asyncio.gather(*(self._sessions(gateway_id, args) for gateway_id in online))
-        news, rows = _News(), list[TaskRow]()
+        news = _News()
         for gateway_id, sessions in zip(online, said, strict=True):
             if sessions is None:
                 continue
             news.answered = True
-            rows += [self._row(gateway_id, session) for session in sessions.sessions]
+            rows = (self._row(gateway_id, session) for session in sessions.sessions)
+            news.listed.update((row.task_id, row) for row in rows)
             if not sessions.more:
                 news.whole.add(gateway_id)
             elif sessions.sessions:
                 news.floor = max(news.floor, sessions.sessions[-1].updated_at)
-        news.listed.update(row.task_id for row in rows)
-        if rows:
-            await self._vault.upsert_tasks(rows)
         return news
 
     async def _sessions(self, gateway_id: str, args: dict[str, Any]) -> _Sessions | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from loomid.store import Store
 
@@ -22,6 +22,13 @@ T = TypeVar("T")
 REQUESTS_KEPT = 256
 _TASK = """task_id, gateway_id, session_key, session_id, title, surface, model, created_at,
     updated_at, message_count, preview"""
+_UPSERT_TASK = """INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (task_id) DO UPDATE SET gateway_id = excluded.gateway_id,
+    session_key = coalesce(excluded.session_key, session_key),
+    session_id = excluded.session_id, title = excluded.title, surface = excluded.surface,
+    model = coalesce(excluded.model, model), created_at = excluded.created_at,
+    updated_at = max(excluded.updated_at, updated_at),
+    message_count = excluded.message_count, preview = excluded.preview"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,10 +301,22 @@ class Vault:
         return await self._line.write(work)
 
     async def release_claim(self, approval_id: str, command_id: str) -> bool:
-        """Give up the claim of a command that provably did not run."""
-        return await self._change(
-            "DELETE FROM claim WHERE approval_id = ? AND command_id = ?", approval_id, command_id
-        )
+        """Give up a claim, and forget its request if that is still open.
+
+        In one step: a claim without its open request would stand for ever.
+        """
+
+        def work(line: sqlite3.Connection) -> bool:
+            line.execute(
+                "DELETE FROM request WHERE command_id = ? AND state = 'open'", (command_id,)
+            )
+            gone = line.execute(
+                "DELETE FROM claim WHERE approval_id = ? AND command_id = ?",
+                (approval_id, command_id),
+            )
+            return gone.rowcount > 0
+
+        return await self._line.write(work)
 
     async def claims(self) -> list[Claim]:
         """Every standing claim, oldest first."""
@@ -316,22 +335,26 @@ class Vault:
         *,
         only: Collection[str] | None = None,
         exclude: Collection[str] = (),
+        fresh: Sequence[TaskRow] = (),
     ) -> list[TaskRow]:
         """Tasks by (updated_at, task_id), newest first, beyond the `before` of a last page.
 
-        `only` and `exclude` are task ids: the status of a task is not known here.
+        `only` and `exclude` are task ids: the status of a task is not known here. `fresh`
+        is stored in the same step: what is older than the retention is not kept long.
         """
-        rows = await self._rows(
-            f"""SELECT {_TASK} FROM task WHERE (updated_at, task_id) < (?, ?)
+        sql = f"""SELECT {_TASK} FROM task WHERE (updated_at, task_id) < (?, ?)
             AND (?3 IS NULL OR task_id IN (SELECT value FROM json_each(?3)))
             AND task_id NOT IN (SELECT value FROM json_each(?4))
-            ORDER BY updated_at DESC, task_id DESC LIMIT ?5""",  # noqa: S608 - our own columns
-            *(before or (9e99, "")),
-            None if only is None else json.dumps(list(only)),
-            json.dumps(list(exclude)),
-            limit,
-        )
-        return [TaskRow(*row) for row in rows]
+            ORDER BY updated_at DESC, task_id DESC LIMIT ?5"""  # noqa: S608 - our own columns
+        ids = (None if only is None else json.dumps(list(only)), json.dumps(list(exclude)))
+
+        def work(line: sqlite3.Connection) -> list[TaskRow]:
+            if fresh:
+                line.executemany(_UPSERT_TASK, [astuple(task) for task in fresh])
+            rows = line.execute(sql, (*(before or (9e99, "")), *ids, limit))
+            return [TaskRow(*row) for row in rows]
+
+        return await (self._line.write(work) if fresh else self._line.run(work))
 
     async def task(self, task_id: str) -> TaskRow | None:
         """One task."""
@@ -341,23 +364,10 @@ class Vault:
         )
         return TaskRow(*rows[0]) if rows else None
 
-    async def upsert_tasks(self, tasks: list[TaskRow]) -> None:
+    async def upsert_tasks(self, tasks: Sequence[TaskRow]) -> None:
         """Store what Hermes says of its sessions; a newer `updated_at` of ours stays."""
-
-        def work(line: sqlite3.Connection) -> None:
-            line.executemany(
-                """INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT (task_id) DO UPDATE SET gateway_id = excluded.gateway_id,
-                session_key = coalesce(excluded.session_key, session_key),
-                session_id = excluded.session_id, title = excluded.title,
-                surface = excluded.surface, model = coalesce(excluded.model, model),
-                created_at = excluded.created_at,
-                updated_at = max(excluded.updated_at, updated_at),
-                message_count = excluded.message_count, preview = excluded.preview""",
-                [astuple(task) for task in tasks],
-            )
-
-        await self._line.write(work)
+        rows = [astuple(task) for task in tasks]
+        await self._line.write(lambda line: line.executemany(_UPSERT_TASK, rows))
 
     # ── what phones were shown, as long as it is kept ───────────────────────
 

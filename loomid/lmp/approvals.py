@@ -64,10 +64,6 @@ class Claims:
         if self._claims.get(claim.approval_id) == claim:
             del self._claims[claim.approval_id]
 
-    def get(self, approval_id: str) -> Claim | None:
-        """The standing claim on an approval."""
-        return self._claims.get(approval_id)
-
     def of_request(self, device_id: str, request_id: str) -> Claim | None:
         """The claim that a request made."""
         asked = (device_id, request_id)

@@ -57,11 +57,13 @@ class Host:
         self.errors: dict[str, str] = {}
         self.silent: set[str] = set()
         self.dropped: list[str] = []
+        self._running: dict[str, str] = {}
+        self._pending: list[str] = []
         self.link = Link(
             identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT)),
             [f"ipc://{socket}"],
             execute=self.execute,
-            inventory=lambda: self.link.emit("inventory", {"keys": [], "approvals": []}),
+            inventory=self.inventory,
             log=logging.getLogger("shim"),
             beat_s=BEAT_S,
         )
@@ -69,6 +71,10 @@ class Host:
     def ops(self, op: str) -> list[wire.Command]:
         """The commands of one kind that came."""
         return [command for command in self.commands if command.op == op]
+
+    def inventory(self) -> None:
+        alive = {"keys": [*self._running.values()], "approvals": [*self._pending]}
+        self.link.emit("inventory", alive)
 
     def execute(self, command: wire.Command) -> None:
         self.commands.append(command)
@@ -101,12 +107,14 @@ class Host:
         """Hermes begins a turn."""
         turn_of = {"turn_id": turn, "session_id": f"s-{chat}", "platform": platform, "model": "m"}
         session_key = key_of(chat).replace("loomi", platform)
+        self._running[turn] = session_key
         self.link.emit("turn.started", {**turn_of, "session_key": session_key, "text": "hi"})
         provider = {"call": 1, "provider": "p"}
         self.link.emit("api.started", turn_of | provider)
 
     def end_turn(self, turn: str, chat: str = "c1", *, interrupted: bool = False) -> None:
         """Hermes ends a turn."""
+        self._running.pop(turn, None)
         ended = {"completed": not interrupted, "interrupted": interrupted, "failed": False}
         body = {"turn_id": turn, "session_id": f"s-{chat}", "reason": ""}
         self.link.emit("turn.ended", body | ended)
@@ -126,10 +134,12 @@ class Host:
             "timeout_s": 60.0,
             "answerable": True,
         }
+        self._pending.append(shim_id)
         self.link.emit("approval.asked", body | more)
 
     def decide(self, shim_id: str, choice: str) -> None:
         """Hermes tells that an approval is over."""
+        self._pending.remove(shim_id)
         ids = {"approval_id": shim_id, "command_id": None}
         self.link.emit("approval.done", {**ids, "choice": choice})
 
