@@ -1,13 +1,18 @@
 """The systemd units: accepted by systemd, and as closed as the README says."""
 
+import asyncio
 import configparser
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.main_job import demo_agent, main_job
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
@@ -102,6 +107,25 @@ def test_the_service_keeps_its_directories_to_itself():
     assert service["RuntimeDirectoryPreserve"] == "restart"
     # It would remove what Hermes, the same account, shares between its processes.
     assert "RemoveIPC" not in service
+
+
+@pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
+async def test_it_does_its_work_with_the_calls_that_the_unit_leaves(analyze, unit, tmp_path):
+    """The real daemon under the unit's own filter: a phone pairs and sees a run's end."""
+    daemon = Daemon(tmp_path)
+    daemon.wrap = [sys.executable, "-m", "tests.support.confined", str(unit)]
+    try:
+        await asyncio.to_thread(daemon.start)
+        assert confined(daemon.pid)
+        async with demo_agent(daemon):
+            await main_job(daemon, daemon.url)
+        assert await asyncio.to_thread(daemon.stop) == 0
+    finally:
+        daemon.close()
+
+
+def confined(pid):
+    return "Seccomp:\t2" in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_the_socket_is_the_default_address():

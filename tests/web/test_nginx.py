@@ -1,14 +1,11 @@
 """A real nginx with the README's own configuration between a phone and a real daemon."""
 
-import asyncio
-import json
 import os
 import re
 import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import time
 
 import aiohttp
@@ -16,7 +13,7 @@ import pytest
 
 from tests.support import certificates
 from tests.support.daemon import ROOT, Daemon
-from tests.support.plain_phone import PlainPhone
+from tests.support.main_job import SAID, demo_agent, main_job
 
 START_S = 10.0
 OUTSIDE = """\
@@ -111,48 +108,23 @@ def start(program, daemon, tmp_path):
 
 
 @pytest.fixture
-async def http(tmp_path, start):
-    trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+def trust(tmp_path, start):
+    return ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+
+
+@pytest.fixture
+async def http(trust):
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
         yield session
 
 
-@pytest.fixture
-async def agent(daemon):
-    """The demo's agent in the place of Hermes."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "loomid.demo_agent", daemon.hermes_endpoint, "0", stdin=-1
-    )
-    yield process
-    process.stdin.close()
-    await asyncio.wait_for(process.wait(), 10)
-
-
-async def frame_of(phone, *types):
-    """The next frame of one of these types."""
-    async with asyncio.timeout(15):
-        while True:
-            frame = json.loads(await phone.socket.receive_str())
-            if frame["type"] in types:
-                return frame
-
-
-async def test_a_phone_pairs_and_receives_through_it(daemon, start, http, agent):
-    url = f"wss://127.0.0.1:{start()}/ws"
-    qr = (await asyncio.to_thread(daemon.pair, url=url))["qr"]
-    assert qr["url"] == url
-    phone = await PlainPhone.connect(http, url, token=qr["token"])
-    if not any(gateway["online"] for gateway in phone.hello_ok["gateways"]):
-        await frame_of(phone, "gateway.status")
-    send = {"v": 1, "type": "session.send", "payload": {"text": "hello", "request_id": "r1"}}
-    await phone.socket.send_str(json.dumps(send))
-    ended = await frame_of(phone, "run.completed", "run.failed", "error")
-    assert ended["type"] == "run.completed"
-    assert ended["payload"]["text"] == "You wrote: hello"
-    again = {key: phone.hello_ok[key] for key in ("device_id", "credential")}
-    await phone.socket.close()
-    phone = await PlainPhone.connect(http, url, **again, last_seq=0)
-    assert (await frame_of(phone, "run.completed"))["payload"] == ended["payload"]
+async def test_a_phone_pairs_and_receives_through_it(daemon, start, trust):
+    async with demo_agent(daemon):
+        phone = await main_job(daemon, f"wss://127.0.0.1:{start()}/ws", ssl=trust)
+    phone.last_seq = 0
+    async with phone.connect() as connection:
+        again = await connection.wait_type("run.completed")
+        assert again.payload["text"] == SAID
 
 
 async def test_health_through_it(start, http):
