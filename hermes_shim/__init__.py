@@ -18,8 +18,8 @@ from .wire import HOME_CHAT, PLATFORM
 
 def zmq_ready() -> bool:
     """Whether pyzmq can be imported, with the copy in our `_vendor/` as the last resort."""
-    vendor = str(Path(__file__).with_name("_vendor"))
-    for path in (None, vendor):
+    vendor = Path(__file__).with_name("_vendor")
+    for path in ("", str(vendor)) if vendor.is_dir() else ("",):
         if path and path not in sys.path:
             sys.path.append(path)
         try:
@@ -36,13 +36,13 @@ def zmq_ready() -> bool:
     return False
 
 
-def _adapter(config: Any) -> Any:  # noqa: ANN401 - Hermes' types
+def _adapter(config: Any) -> Any:
     from .adapter import LoomiAdapter
 
     return LoomiAdapter(config)
 
 
-def register(ctx: Any) -> None:  # noqa: ANN401 - Hermes' PluginContext
+def register(ctx: Any) -> None:
     """Entry point of the plugin, in all releases."""
     from gateway.platform_registry import PlatformEntry
 

@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import time
+import traceback
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ class _Plain(MessageEvent):  # type: ignore[misc]
 
 
 def gateway_id() -> str:
-    """The id of this Hermes home: made once, atomically; without a writable home, of this process."""
+    """The id of this Hermes home, made once; of this process where that cannot be kept."""
     path = Path(get_hermes_home()) / "loomi" / "gateway_id"
     try:
         if not path.exists():
@@ -62,13 +63,15 @@ def gateway_id() -> str:
             draft.unlink()
         return path.read_text().strip()
     except OSError as error:
-        log.warning("loomi: %s cannot be kept (%s): new gateway id each start", path, error.strerror)
-        return vars(state).setdefault("lost_id", secrets.token_hex(8))
+        log.warning(
+            "loomi: %s cannot be kept (%s): new gateway id each start", path, error.strerror
+        )
+        return str(vars(state).setdefault("lost_id", secrets.token_hex(8)))
 
 
 def _wanted(args: dict[str, Any], *names: str) -> list[str]:
     values = [args.get(name) for name in names]
-    if not all(isinstance(value, str) and value for value in values):
+    if not all(isinstance(value, str) and value.strip() for value in values):
         raise Refused("bad_args", " ".join(names))
     return values  # type: ignore[return-value]
 
@@ -83,7 +86,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     """Where hooks give the deltas, previews by send and edit would only repeat them."""
     authorization_is_upstream = True
 
-    def __init__(self, config: Any) -> None:  # noqa: ANN401
+    def __init__(self, config: Any) -> None:
         super().__init__(config=config, platform=Platform(PLATFORM))
         self._gates: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._loop: Any = None
@@ -142,8 +145,8 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         content: str,
         reply_to: str | None = None,
         metadata: dict[str, Any] | None = None,
-        **_: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+        **_: Any,
+    ) -> Any:
         """Tell loomid of a text; always a success, or Hermes would send it twice."""
         meta = metadata or {}
         message_id = f"out-{state.boot}-{next(state.serial)}"
@@ -166,38 +169,40 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, *, finalize: bool = False, **_: Any
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         """Tell loomid of the text that replaces a sent one."""
         body = {"chat_id": str(chat_id), "message_id": str(message_id), "text": str(content)}
         state.link.emit("edited", {**body, "finalize": bool(finalize)})
         return SendResult(success=True, message_id=message_id)
 
-    async def send_exec_approval(self, chat_id: str, command: str, session_key: str, **_: Any) -> Any:  # noqa: ANN401
+    async def send_exec_approval(
+        self, chat_id: str, command: str, session_key: str, **_: Any
+    ) -> Any:
         """Nothing to send: hook pre_approval_request has told it (0.19 and 0.20)."""
         return SendResult(success=True)
 
-    async def _send_exec_approval_prompt(self, prompt: Any) -> Any:  # noqa: ANN401
+    async def _send_exec_approval_prompt(self, prompt: Any) -> Any:
         return SendResult(success=True)  # the same in 0.22
 
     async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
         """A chat is named by loomid, not here."""
         return {"name": str(chat_id), "type": "dm"}
 
-    async def on_processing_start(self, event: Any) -> None:  # noqa: ANN401
+    async def on_processing_start(self, event: Any) -> None:
         """Hermes takes up one of our messages."""
         self._processing("processing.started", event)
 
-    async def on_processing_complete(self, event: Any, outcome: Any) -> None:  # noqa: ANN401
+    async def on_processing_complete(self, event: Any, outcome: Any) -> None:
         """Hermes is done with it."""
         self._processing("processing.ended", event, outcome=str(outcome.value))
 
-    def _processing(self, kind: str, event: Any, **more: str) -> None:  # noqa: ANN401
+    def _processing(self, kind: str, event: Any, **more: str) -> None:
         ids = {"session_key": self._key(event.source), "message_id": str(event.message_id)}
         state.link.emit(kind, ids | more)
 
     # ── commands ──
 
-    def execute(self, command: Any) -> None:  # noqa: ANN401
+    def execute(self, command: Any) -> None:
         """On the link's thread: run a command on the gateway's loop."""
         asyncio.run_coroutine_threadsafe(self._run(command), self._loop)
 
@@ -209,7 +214,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         alive = {"keys": list(self.gateway_runner._running_agents)}
         state.link.emit("inventory", {**alive, "approvals": list(state.approvals)})
 
-    async def _run(self, command: Any) -> None:  # noqa: ANN401
+    async def _run(self, command: Any) -> None:
         error, detail, value = None, "", {}
         try:
             if command.op not in OPS:
@@ -217,12 +222,13 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             value = await getattr(self, f"_op_{command.op}")(command.args, command)
         except Refused as refused:
             error, detail = refused.args
-        except Exception as failure:
-            log.exception("loomi: command %s failed", command.op)
+        except Exception as failure:  # noqa: BLE001 - whatever Hermes raises is the answer
+            where = traceback.extract_tb(failure.__traceback__)[-1]
+            log.error("loomi: %s failed at %s:%s", command.op, where.filename, where.lineno)
             error, detail = "failed", type(failure).__name__
         state.link.reply(state.wire.Result(command.id, error, detail, value))
 
-    async def _op_inject(self, args: dict[str, Any], command: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def _op_inject(self, args: dict[str, Any], command: Any) -> dict[str, Any]:
         chat, text, message_id, mode = _wanted(args, "chat_id", "text", "message_id", "mode")
         if mode not in MODES or (mode == "command" and not text.startswith("/")):
             raise Refused("bad_args", "mode")
@@ -251,14 +257,14 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             self._start_session_processing(event, key)
         return {"session_key": key, "message_id": message_id}
 
-    def _event(self, text: str, source: Any, message_id: str, *, control: bool) -> Any:  # noqa: ANN401
+    def _event(self, text: str, source: Any, message_id: str, *, control: bool) -> Any:
         kind = MessageEvent if CONTROL or control else _Plain
         more = {} if control or not CONTROL else {"allow_gateway_control": False}
         return kind(
             text=text, message_type=MessageType.TEXT, source=source, message_id=message_id, **more
         )
 
-    def _injected(self, key: str, event: Any, mode: str, busy: bool, args: dict[str, Any]) -> None:  # noqa: ANN401
+    def _injected(self, key: str, event: Any, mode: str, busy: bool, args: dict[str, Any]) -> None:
         body = {"session_key": key, "message_id": event.message_id, "mode": mode, "busy": busy}
         origin = {name: args.get(name) for name in ("device_id", "request_id")}
         state.link.emit("injected", {**body, **origin, "text": event.text[:LIMIT]})
@@ -278,7 +284,9 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         would free the session but leave the agent at work, and nothing could be steered.
         """
         until, running = min(deadline, time.time() + SET_UP_S), self.gateway_runner._running_agents
-        while key in running and not hasattr(running[key], "interrupt") and time.time() < until:
+        while key in running and not hasattr(running[key], "interrupt"):
+            if time.time() >= until:
+                return
             await asyncio.sleep(0.02)
 
     def _reserved(self, key: str, text: str, busy: bool) -> bool:
@@ -298,7 +306,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             or (slash_confirm.get_pending(key) and answer in CONFIRMS)
         )
 
-    async def _while_busy(self, key: str, event: Any, mode: str) -> None:  # noqa: ANN401
+    async def _while_busy(self, key: str, event: Any, mode: str) -> None:
         """Queue, steer or interrupt as asked, whatever display.busy_input_mode says."""
         runner = self.gateway_runner
         agent = runner._running_agents.get(key)
@@ -318,7 +326,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         if mode == "interrupt" and hasattr(agent, "interrupt"):
             agent.interrupt(event.text)
 
-    async def _fold(self, key: str, text: str, mode: str, agent: Any) -> tuple[bool, str]:  # noqa: ANN401
+    async def _fold(self, key: str, text: str, mode: str, agent: Any) -> tuple[bool, str]:
         """0.19 and 0.20: put the text into the running turn, if it can be."""
         runner = self.gateway_runner
         if mode == "steer":
@@ -330,7 +338,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         redirects = getattr(agent, "_supports_active_turn_redirect", False) is True
         return redirects and bool(agent.redirect(text)), mode
 
-    async def _op_cancel(self, args: dict[str, Any], command: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def _op_cancel(self, args: dict[str, Any], command: Any) -> dict[str, Any]:
         key, turn = _wanted(args, "session_key", "turn_id")
         await self._set_up(key, command.deadline)
         # From here to the hand-over there is no await: one step of the loop.
@@ -349,13 +357,13 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         left = self._waiting(adapter, key)
         return {"state": "cancelling", "dropped": [m for m in waiting if m not in left]}
 
-    def _waiting(self, adapter: Any, key: str) -> list[str]:  # noqa: ANN401
+    def _waiting(self, adapter: Any, key: str) -> list[str]:
         """Message ids queued behind the run: the slot, then the overflow."""
         head = adapter._pending_messages.get(key)
         events = [head, *self.gateway_runner._queued_events.get(key, ())]
         return [str(event.message_id) for event in events if event and event.message_id]
 
-    async def _op_approve(self, args: dict[str, Any], command: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def _op_approve(self, args: dict[str, Any], command: Any) -> dict[str, Any]:
         approval_id, choice = _wanted(args, "approval_id", "choice")
         entry = state.approvals.get(approval_id)
         if entry is None:
@@ -365,20 +373,21 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         if entry.ref is None:
             raise Refused("ambiguous", "")
         entry.command, entry.choice = command.id, choice  # before: the hook may come first
-        if not _resolve(entry, choice, args.get("reason") or None):
+        reason = args.get("reason")
+        if not _resolve(entry, choice, reason if isinstance(reason, str) and reason else None):
             entry.command = None
             raise Refused("not_pending", "")
-        with suppress(Exception):
+        with suppress(AttributeError, KeyError):  # a session without a chat has no typing
             source = self._source_of(entry.key)
             self._adapter_of(source).resume_typing_for_chat(source.chat_id)
         return {"applied": True}
 
-    async def _op_running(self, args: dict[str, Any], command: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def _op_running(self, args: dict[str, Any], command: Any) -> dict[str, Any]:
         keys = list(self.gateway_runner._running_agents)
         state.link.emit("running", {"keys": list(keys)})
         return {"keys": keys}
 
-    async def _op_sessions(self, args: dict[str, Any], command: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def _op_sessions(self, args: dict[str, Any], command: Any) -> dict[str, Any]:
         limit, before, source = args.get("limit"), args.get("before"), args.get("source")
         if not isinstance(limit, int) or not 0 < limit <= 1000:
             raise Refused("bad_args", "limit")
@@ -387,24 +396,33 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     # ── Hermes' own names for things ──
 
-    def _key(self, source: Any) -> str:  # noqa: ANN401
+    def _key(self, source: Any) -> str:
         return str(self.gateway_runner._session_key_for_source(source))
 
-    def _source_of(self, key: str) -> Any:  # noqa: ANN401
+    def _source_of(self, key: str) -> Any:
         store = self._session_store
         session_id = store.peek_session_id(key)
         return getattr(store.lookup_by_session_id(session_id), "origin", None)
 
-    def _adapter_of(self, source: Any) -> Any:  # noqa: ANN401
+    def _adapter_of(self, source: Any) -> Any:
         runner = self.gateway_runner
         find = getattr(runner, "_delivery_adapter_for", None) or runner._adapter_for_source
         return find(source)
 
 
-CONFIRMS = {"approve", "approve once", "once", "always", "always approve", "cancel", "nevermind", "no"}
+CONFIRMS = {
+    "approve",
+    "approve once",
+    "once",
+    "always",
+    "always approve",
+    "cancel",
+    "nevermind",
+    "no",
+}
 
 
-def _resolve(entry: Any, choice: str, reason: str | None) -> bool:  # noqa: ANN401
+def _resolve(entry: Any, choice: str, reason: str | None) -> bool:
     """Answer exactly this queue entry; False when it is gone."""
     from tools import approval
 

@@ -23,7 +23,7 @@ def runtime_dirs() -> list[Path]:
     return [Path(found) for found in (*dirs, Path(state, "run")) if found]
 
 
-def _call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401
+def _call(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """One request to the first admin socket that answers; exits with one line otherwise."""
     doors = [folder / "admin.sock" for folder in runtime_dirs()]
     for door in doors:
@@ -48,7 +48,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def pair(args: Any) -> None:  # noqa: ANN401 - argparse
+def pair(args: Any) -> None:
     """Show a pairing code and wait for the phone."""
     token = _call("POST", "/pair", {"name": args.name} if args.name else {})
     _say(token["drawn"])
@@ -59,7 +59,7 @@ def pair(args: Any) -> None:  # noqa: ANN401 - argparse
     _say(f"Paired {paired.get('name')} ({paired.get('device_id')}).")
 
 
-def devices(args: Any) -> None:  # noqa: ANN401 - argparse
+def devices(args: Any) -> None:
     """List the paired phones."""
     del args
     listed = _call("GET", "/devices")
@@ -68,13 +68,13 @@ def devices(args: Any) -> None:  # noqa: ANN401 - argparse
         _say(f"{device['device_id']}  {online}  {device.get('name') or ''}")
 
 
-def revoke(args: Any) -> None:  # noqa: ANN401 - argparse
+def revoke(args: Any) -> None:
     """Unpair one phone."""
     _call("DELETE", f"/devices/{quote(args.device)}")
     _say(f"Revoked {args.device}.")
 
 
-def set_up(parser: Any) -> None:  # noqa: ANN401 - argparse
+def set_up(parser: Any) -> None:
     """Add the subcommands to Hermes' parser."""
     commands = parser.add_subparsers(dest="loomi_command", required=True)
     for function, argument in ((pair, "--name"), (devices, None), (revoke, "device")):

@@ -26,7 +26,7 @@ LIMIT = wire.PREVIEW_CHARS + 1
 log = logging.getLogger(f"hermes_plugins.{wire.PLATFORM}.shim")
 
 state: Any = sys.modules.setdefault("_hermes_shim_state", types.ModuleType("_hermes_shim_state"))
-for _name, _value in {
+_FIRST: dict[str, Any] = {
     "boot": secrets.token_hex(8),
     "serial": itertools.count(1),
     "ctx": None,  # of the latest register()
@@ -37,7 +37,8 @@ for _name, _value in {
     "asking": {},  # thread → approval id: both approval hooks run on the waiting thread
     "over": deque(maxlen=256),  # turns that ended
     "said": set(),  # log lines that are due once a process
-}.items():
+}
+for _name, _value in _FIRST.items():
     vars(state).setdefault(_name, _value)
 
 
@@ -95,8 +96,9 @@ def _api_failed(kw: dict[str, Any]) -> dict[str, Any]:
 def _tool_started(kw: dict[str, Any]) -> dict[str, Any]:
     args, shown = kw.get("args"), []
     for name, value in list(args.items())[:8] if isinstance(args, dict) else ():
-        if isinstance(value, (str, int, float)):  # containers may be megabytes
-            shown.append(str(value)[:LIMIT] if name == "command" else f"{name}: {value}"[:LIMIT])
+        if isinstance(value, (str, int, float)):  # containers may be megabytes, and so may this
+            short = value[:LIMIT] if isinstance(value, str) else value
+            shown.append(f"{short}" if name == "command" else f"{name}: {short}")
     call = str(kw.get("api_request_id") or "").rpartition(":api:")[2]
     return {"preview": "\n".join(shown)[:LIMIT], "call": call if call.isdecimal() else 0}
 
@@ -205,11 +207,11 @@ HOOKS: dict[str, tuple[str, dict[str, str], Any]] = {
 }
 
 
-def observer(hook: str, kind: str, names: dict[str, str], more: Any) -> Callable[..., None]:  # noqa: ANN401
+def observer(hook: str, kind: str, names: dict[str, str], more: Any) -> Callable[..., None]:
     """A callback for one hook. It never waits, never raises and always returns None."""
     plan = [(f.name, names.get(f.name, f.name), _AS[str(f.type)]) for f in fields(wire.FACTS[kind])]
 
-    def observe(**kw: Any) -> None:  # noqa: ANN401 - whatever Hermes passes
+    def observe(**kw: Any) -> None:
         try:
             extra = more(kw) if more else {}
             if extra is None:

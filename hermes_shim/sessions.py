@@ -40,20 +40,22 @@ def recent(
             ids = entry.pop("ids")
             marks = ",".join("?" * len(ids))
             spoken = f"{_SPOKEN} AND session_id IN ({marks})"
-            count = db.execute(f"SELECT COUNT(*) {spoken}", ids).fetchone()[0]  # noqa: S608
-            last = db.execute(f"SELECT content {spoken} ORDER BY id DESC LIMIT 1", ids).fetchone()  # noqa: S608
+            count = db.execute(f"SELECT COUNT(*) {spoken}", ids).fetchone()[0]
+            last = db.execute(f"SELECT content {spoken} ORDER BY id DESC LIMIT 1", ids).fetchone()
             entry |= {"message_count": count, "preview": _text(last[0])[:PREVIEW] if last else ""}
     return {"sessions": page[:limit], "more": len(page) > limit}
 
 
 def _merged(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Any]]:
     """One entry a conversation, in the order of the rows: latest first."""
-    above = {row[0]: (row[6], row[1]) for row in rows}
+    above = {row[0]: (row[6], row[1], row[2]) for row in rows}
     merged: dict[str, dict[str, Any]] = {}
     for sid, _, platform, title, model, started, _, active in rows:
         root, seen = sid, {sid}
         while (parent := above[root][0]) in above and parent not in seen:
             seen.add(root := parent)
+        if platform != above[root][2]:
+            continue  # a subagent's own session
         key = above[sid][1] or above[root][1]
         entry = merged.setdefault(
             key or root,

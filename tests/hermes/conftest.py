@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.hermes import RELEASES, Gateway, Release, Unavailable
 from tests.support.model import Model
 from tests.support.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def _python_or_skip(release: Release) -> None:

@@ -1,20 +1,45 @@
-"""Commands in real gateways: text stays text, cancel hits its own turn, modes mean what they say."""
+"""Commands in real gateways: text stays text, cancel hits its own turn, modes are true."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.hermes import Gateway
+from tests.support.hermes import Gateway, until
 from tests.support.model import DANGER, Model
 from tests.support.peer import Peer, inject, key_of, run
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
-WORDS = (
-    "yes no ok okay y n approve deny always session once confirm cancel reject nevermind 👍 👎".split()
-)
+WORDS = [
+    "yes",
+    "no",
+    "ok",
+    "okay",
+    "y",
+    "n",
+    "approve",
+    "deny",
+    "always",
+    "session",
+    "once",
+    "confirm",
+    "cancel",
+    "reject",
+    "nevermind",
+    "👍",
+    "👎",
+]
 PHRASES = ("approve always", "approve session", "restart gateway", "Please restart Hermes.")
-COMMANDS = ("/stop", "/new", "/approve", "/yolo", "/restart", "/deny all", "/nonsense", "/etc/passwd")
+COMMANDS = (
+    "/stop",
+    "/new",
+    "/approve",
+    "/yolo",
+    "/restart",
+    "/deny all",
+    "/nonsense",
+    "/etc/passwd",
+)
 
 
 def start_slow(peer: Peer, chat: str, message_id: str, text: str = "slow 30") -> tuple[int, str]:
@@ -166,6 +191,28 @@ def test_steer_while_busy(peer: Peer, model: Model) -> None:
     peer.wait("processing.ended", at, message_id="m-s1")
     assert len(peer.all("turn.started", at, session_key=key_of("steer"))) == 1
     assert any("mind the gap — please" in str(messages) for messages in model.seen)
+
+
+def test_held_while_the_gateway_restores(gateway: Gateway, peer: Peer) -> None:
+    at = peer.mark()
+    gateway.ask("restoring", flag=True)
+    try:
+        late = peer.send("inject", deadline_s=0.5, chat_id="held", text="say 1",
+                         message_id="m-late", mode="queue")  # fmt: skip
+        held = [
+            peer.send("inject", chat_id="held", text=f"say {n}", message_id=f"m-held{n}", mode=mode)
+            for n, mode in enumerate(("queue", "steer", "queue", "interrupt"))
+        ]
+        assert peer.result(late).error == "starting"
+        assert not peer.all("injected", at)
+    finally:
+        gateway.ask("restoring", flag=False)
+    assert [peer.result(command).error for command in held] == [None] * 4
+    peer.wait("injected", at, message_id="m-held3")  # a result may come before its fact
+    injected = [fact["message_id"] for fact in peer.all("injected", at)]
+    assert injected == [f"m-held{n}" for n in range(4)]
+    peer.wait("processing.ended", at, message_id="m-held0")
+    until(lambda: key_of("held") not in peer.call("running").value["keys"], 30, "all done")
 
 
 def test_running(peer: Peer) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.support.hermes import Gateway
 from tests.support.peer import Peer, inject, key_of, run
+
+if TYPE_CHECKING:
+    from tests.support.hermes import Gateway
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 

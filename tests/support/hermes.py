@@ -209,9 +209,12 @@ class Gateway:
 
     def run(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run `hermes <args>` in this home, to its end."""
-        command = [str(self.release.python()), "-m", "hermes_cli.main", *args]
+        return self.python("-m", "hermes_cli.main", *args, timeout=timeout)
+
+    def python(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run the release's interpreter in this home, to its end."""
         return subprocess.run(
-            command,
+            [str(self.release.python()), *args],
             env=self.environment(),
             cwd=self.folder / "user",
             capture_output=True,

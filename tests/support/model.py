@@ -23,6 +23,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -56,7 +57,9 @@ def _terminal(command: str) -> Action:
     return "call", ("terminal", {"command": command})
 
 
-def _script(word: str, rest: str, lists_questions: bool) -> Iterator[Action]:
+def _script(  # noqa: C901 - one arm a word
+    word: str, rest: str, lists_questions: bool
+) -> Iterator[Action]:
     match word:
         case "say":
             yield from _words(*_numbers(rest, 5, 0))
@@ -232,6 +235,11 @@ class Model(ThreadingHTTPServer):
     def url(self) -> str:
         """The base URL, as an OpenAI client wants it."""
         return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A gateway that hangs up, or is killed, is no error of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def note(self, body: dict[str, Any]) -> None:
         """Remember what was asked (conversations only)."""

@@ -127,6 +127,10 @@ class OtherAdapter(BasePlatformAdapter):
             "said": sorted(state.said),
         }
 
+    async def do_restoring(self, flag):
+        """As during the restore at start."""
+        self.gateway_runner._startup_restore_in_progress = flag
+
     async def do_queue(self, session_key):
         runner, loomi = self.gateway_runner, self.loomi()
         head = loomi._pending_messages.get(session_key)
@@ -177,7 +181,7 @@ class OtherAdapter(BasePlatformAdapter):
 
         async def handler(choice):
             self.sent.append(["confirm", choice])
-            return None
+            return
 
         slash_confirm.register(session_key, "confirm-1", "new", handler)
 
