@@ -143,6 +143,9 @@ class Roster:
             if boot.lost:
                 continue
             boot.missed += 1
+            if boot.hello is None and boot.missed == wire.BEATS_MISSED + 1:
+                # It has not come back since we started: phones may think that it is there.
+                self._arrive(boot, 0, now, now, GatewayDown())
             boot.gone = boot.gone + 1 if self._is_gone(boot) else 0
             silent = boot.missed > wire.BEATS_MISSED
             if boot.online and (silent or boot.gone >= GONE_CHECKS):

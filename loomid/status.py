@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Status:
-    """Answers from the state of the moment; `gateways` is what hello.ok says of them."""
+    """Answers from the state of the moment."""
 
     def __init__(self, config: Config, door: Door, gateways: Gateways, events: Log) -> None:
         self._config = config
@@ -28,28 +28,18 @@ class Status:
         self._begun = time.monotonic()
 
     def gateways(self) -> list[GatewayInfo]:
-        """Every gateway there is or was; one not seen since our start is offline."""
-        seen = {
-            state.gateway_id: GatewayInfo(
-                gateway_id=state.gateway_id,
-                name=state.name,
-                online=state.online,
-                hermes_version=state.hermes_version,
+        """The gateways as the events up to now tell them, for hello.ok: what follows on the
+        same connection changes this, and only this."""
+        told: list[Any] = [event.payload for event in self._events.projection.gateways()]
+        return [
+            GatewayInfo(
+                gateway_id=one.gateway_id,
+                name=one.name,
+                online=one.online,
+                hermes_version=one.hermes_version,
             )
-            for state in self._gateways.states()
-        }
-        for event in self._events.projection.gateways():
-            told: Any = event.payload
-            seen.setdefault(
-                told.gateway_id,
-                GatewayInfo(
-                    gateway_id=told.gateway_id,
-                    name=told.name,
-                    online=False,
-                    hermes_version=told.hermes_version,
-                ),
-            )
-        return list(seen.values())
+            for one in told
+        ]
 
     def show(self, hub: Hub) -> dict[str, Any]:
         """Everything that `loomictl status` shows."""

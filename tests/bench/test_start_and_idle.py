@@ -16,6 +16,7 @@ def test_start_and_idle(tmp_path, record_property):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     times: list[float] = []
+    cpu: list[float] = []
     daemon = Daemon(tmp_path)
     daemon.listen = f"127.0.0.1:{port}"
     try:
@@ -26,6 +27,7 @@ def test_start_and_idle(tmp_path, record_property):
                 assert daemon.process.poll() is None, daemon.log()
                 time.sleep(0.002)  # this is the clock of the measurement
             times.append(time.monotonic() - begun)
+            cpu.append(daemon.cpu_s())
             daemon.wait_notified("READY=1")
             if len(times) < TRIES:
                 assert daemon.stop() == 0
@@ -35,10 +37,14 @@ def test_start_and_idle(tmp_path, record_property):
         memory = daemon.rss_mib()
     finally:
         daemon.close()
-    said = f"listening after {min(times):.3f} s, idle {memory:.1f} MiB, {share:.2%} of a core"
+    said = (
+        f"listening {min(times):.3f} s after exec ({min(cpu):.2f} s of processor time),"
+        f" idle {memory:.1f} MiB, {share:.2%} of a core"
+    )
     print(said)
     record_property("figures", said)
-    assert min(times) < 0.5
+    # Processor time: on a busy machine the wall clock says more of the others than of us.
+    assert min(cpu) < 0.5
     assert memory < 55
     assert share < 0.005
 
