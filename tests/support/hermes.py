@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 SHIM = ROOT / "hermes_shim"
 OTHER = Path(__file__).with_name("other_platform")
 READY = "gateway.run: Press Ctrl+C to stop"
-START_S = 90.0
+START_S = 180.0
 STOP_S = 20.0
 
 

@@ -1,0 +1,388 @@
+"""The rows of the matrix. Each gets a fresh phone on a running world of one release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.matrix.world import APPROVAL_S
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.matrix.world import Player
+    from tests.support.phone import Got
+
+SCENARIOS: dict[str, Callable[[Player], Awaitable[None]]] = {}
+
+
+def scenario(function: Callable[[Player], Awaitable[None]]) -> Any:
+    """Make a row of it."""
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def words(count: int) -> str:
+    """What the scripted model says to `say <count>`."""
+    return " ".join(f"w{index}" for index in range(count))
+
+
+@scenario
+async def say(player: Player) -> None:
+    started, end = await player.play("say 12 60")
+    assert started.payload["surface"] == "loomi"
+    assert started.payload["model"] == "scripted"
+    assert started.payload["prompt"] == "say 12 60"
+    assert (end.type, end.payload["status"], end.payload["finished"]) == (
+        "run.completed",
+        "completed",
+        True,
+    )
+    assert end.payload["text"].split() == words(12).split()
+    shown = player.text(started.payload["run_id"])
+    assert shown[1].split() == words(12).split()
+    assert end.payload["error"] is None
+
+
+@scenario
+async def tool(player: Player) -> None:
+    started, end = await player.play("tool")
+    run_id = started.payload["run_id"]
+    begun = await player.event("run.tool_started", run_id=run_id)
+    done = await player.event("run.tool_finished", run_id=run_id)
+    assert (begun.payload["tool"], begun.payload["index"]) == ("terminal", 0)
+    assert "echo hi" in begun.payload["preview"]
+    assert done.payload["ok"] is True
+    assert end.payload["text"].startswith("done: ")
+    assert begun.seq < done.seq < end.seq
+
+
+@scenario
+async def tools(player: Player) -> None:
+    started, _ = await player.play("tools")
+    begun = [
+        g
+        for g in player.phone.events("run.tool_started")
+        if g.payload["run_id"] == started.payload["run_id"]
+    ]
+    assert [g.payload["index"] for g in begun] == [0, 1]
+
+
+@scenario
+async def tool_with_text_before_it(player: Player) -> None:
+    started, end = await player.play("tooltext 8")
+    run_id = started.payload["run_id"]
+    begun = await player.event("run.tool_started", run_id=run_id)
+    shown = player.text(run_id)
+    assert shown[1].split() == words(8).split()
+    interim = [g for g in player.phone.events("run.interim") if g.payload["run_id"] == run_id]
+    assert [g.payload["text"].split() for g in interim] == [words(8).split()]
+    assert interim[0].payload["already_streamed"] is True
+    assert interim[0].seq < begun.seq
+    before = [
+        g.seq
+        for g in player.phone.events("run.delta")
+        if g.payload["iteration"] == 1 and g.payload["run_id"] == run_id
+    ]
+    assert max(before) < begun.seq
+    assert end.payload["text"].startswith("done: ")
+
+
+async def asked(player: Player, text: str = "danger") -> tuple[Got, Got]:
+    """Run something that needs an approval: run.started and the approval."""
+    request_id, _ = await player.send(text)
+    started = await player.started(request_id)
+    approval = await player.event("approval.required", run_id=started.payload["run_id"])
+    assert approval.payload["task_id"] == started.payload["task_id"]
+    assert "rm -rf" in approval.payload["command"]
+    return started, approval
+
+
+async def resolve(player: Player, approval: Got, choice: str) -> Got:
+    """Answer; the result frame."""
+    approval_id = approval.payload["approval_id"]
+    return await player.request("approval.resolve", approval_id=approval_id, choice=choice)
+
+
+@scenario
+async def approval_once(player: Player) -> None:
+    started, approval = await asked(player)
+    offered = [c["choice"] for c in approval.payload["choices"]]
+    assert offered[0] == "once"
+    assert offered[-1] == "deny"
+    assert approval.payload["deadline_ts"] > started.payload["started_at"]
+    answer = await resolve(player, approval, "once")
+    assert answer.payload["state"] == "accepted", answer.payload
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert resolved.payload["choice"] == "once"
+    assert (resolved.payload["decided_by"], resolved.payload["outcome"]) == ("remote", "applied")
+    done = await player.event("run.tool_finished", run_id=started.payload["run_id"])
+    assert done.payload["ok"] is True
+    await player.ended(started.payload["run_id"])
+    late = await resolve(player, approval, "deny")
+    assert late.payload["code"] == "already_resolved"
+    player.check()
+
+
+@scenario
+async def approval_deny(player: Player) -> None:
+    started, approval = await asked(player)
+    await resolve(player, approval, "deny")
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert (resolved.payload["choice"], resolved.payload["decided_by"]) == ("deny", "remote")
+    done = await player.event("run.tool_finished", run_id=started.payload["run_id"])
+    assert done.payload["ok"] is False
+    await player.ended(started.payload["run_id"])
+    player.check()
+
+
+@scenario
+async def approval_timeout(player: Player) -> None:
+    started, approval = await asked(player)
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert (resolved.payload["choice"], resolved.payload["decided_by"]) == ("deny", "timeout")
+    assert resolved.payload["outcome"] == "expired"
+    assert abs(approval.payload["deadline_ts"] - approval.frame.ts - APPROVAL_S) < 1.0
+    await player.ended(started.payload["run_id"])
+    player.check()
+
+
+@scenario
+async def bad_choice(player: Player) -> None:
+    started, approval = await asked(player)
+    for word in ("yes", "no", "approve", "ONCE", ""):
+        refused = await resolve(player, approval, word)
+        assert refused.payload["code"] == "bad_choice"
+    await resolve(player, approval, "deny")
+    await player.ended(started.payload["run_id"])
+
+
+@scenario
+async def two_pending_out_of_order(player: Player) -> None:
+    """One turn asks one after the other; the door of the other platform asks two at once."""
+    key = "agent:main:other:dm:two"
+    commands = ["rm -rf /tmp/loomid-two-a", "rm -rf /tmp/loomid-two-b"]
+    after = player.mark()
+    await player.world.ask_other("guard", session_key=key, commands=commands)
+    first = await player.event("approval.required", after=after, command=commands[0])
+    second = await player.event("approval.required", after=after, command=commands[1])
+    await resolve(player, second, "once")
+    got = await player.event("approval.resolved", approval_id=second.payload["approval_id"])
+    assert (got.payload["choice"], got.payload["decided_by"]) == ("once", "remote")
+    await resolve(player, first, "deny")
+    got = await player.event("approval.resolved", approval_id=first.payload["approval_id"])
+    assert (got.payload["choice"], got.payload["decided_by"]) == ("deny", "remote")
+    answers = await player.world.ask_other("answers")
+    assert [answers[command]["choice"] for command in commands] == ["deny", "once"]
+
+
+@scenario
+async def asked_by_another_surface(player: Player) -> None:
+    after = player.mark()
+    await player.world.ask_other("inject", text="danger", chat_id="m-asked", message_id="m-asked")
+    approval = await player.event("approval.required", after=after)
+    run = await player.event("run.started", run_id=approval.payload["run_id"])
+    assert run.payload["surface"] == "other"
+    answer = await resolve(player, approval, "once")
+    assert answer.payload["state"] == "accepted", answer.payload
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert (resolved.payload["choice"], resolved.payload["decided_by"]) == ("once", "remote")
+    end = await player.ended(run.payload["run_id"])
+    assert end.payload["text"].startswith("done: ")
+    player.check()
+
+
+@scenario
+async def resolved_elsewhere(player: Player) -> None:
+    after = player.mark()
+    await player.world.ask_other("inject", text="danger", chat_id="m-else", message_id="m-else")
+    approval = await player.event("approval.required", after=after)
+    await player.world.ask_other("inject", text="/deny", chat_id="m-else", message_id="m-else-2")
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert (resolved.payload["choice"], resolved.payload["decided_by"]) == ("deny", "local")
+    late = await resolve(player, approval, "once")
+    assert late.payload["code"] == "already_resolved"
+    await player.ended(approval.payload["run_id"])
+    player.check()
+
+
+@scenario
+async def cancel_mid_stream(player: Player) -> None:
+    request_id, _ = await player.send("slow 20")
+    started = await player.started(request_id)
+    run_id = started.payload["run_id"]
+    await player.event("run.delta", run_id=run_id)
+    answer = await player.request("run.cancel", run_id=run_id)
+    assert answer.payload["state"] == "cancelling", answer.payload
+    end = await player.ended(run_id)
+    assert (end.type, end.payload["status"], end.payload["finished"]) == (
+        "run.completed",
+        "cancelled",
+        False,
+    )
+    assert end.payload["text"].strip() == player.text(run_id)[1].strip()
+    again = await player.request("run.cancel", run_id=run_id)
+    assert again.payload["code"] == "run_not_active"
+    player.check()
+
+
+async def while_busy(player: Player, mode: str, second: str = "say 3") -> tuple[Got, str, str]:
+    """A second message while the first streams: the first run, and the second request."""
+    request_id, task_id = await player.send("slow 4")
+    started = await player.started(request_id)
+    await player.event("run.delta", run_id=started.payload["run_id"])
+    second_id, same = await player.send(second, task_id=task_id, mode=mode)
+    assert same == task_id
+    return started, second_id, task_id
+
+
+@scenario
+async def busy_queue(player: Player) -> None:
+    started, second_id, _ = await while_busy(player, "queue")
+    first_end = await player.ended(started.payload["run_id"])
+    assert first_end.payload["text"].split() == words(20).split()
+    second = await player.started(second_id)
+    end = await player.ended(second.payload["run_id"])
+    assert first_end.seq < second.seq
+    assert end.payload["text"].split() == words(3).split()
+    player.check()
+
+
+@scenario
+async def busy_interrupt(player: Player) -> None:
+    """0.19 begins another turn; 0.20 and 0.22 fold the text into the running one."""
+    started, second_id, _ = await while_busy(player, "interrupt")
+    run_id = started.payload["run_id"]
+    first_end = await player.ended(run_id)
+    if player.world.release.streams:
+        folded = await player.event("run.input", run_id=run_id)
+        assert folded.payload["origin"]["request_id"] == second_id
+        assert first_end.payload["text"].split() == words(3).split()
+    else:
+        second = await player.started(second_id)
+        end = await player.ended(second.payload["run_id"])
+        assert end.payload["text"].split() == words(3).split()
+    player.check()
+
+
+@scenario
+async def busy_steer(player: Player) -> None:
+    started, second_id, _ = await while_busy(player, "steer", "please be brief")
+    run_id = started.payload["run_id"]
+    await player.ended(run_id)
+    inputs = [g for g in player.phone.events("run.input") if g.payload["run_id"] == run_id]
+    assert [g.payload["text"] for g in inputs] == ["please be brief"]
+    assert inputs[0].payload["origin"]["request_id"] == second_id
+    player.check()
+
+
+@scenario
+async def model_error(player: Player) -> None:
+    started, end = await player.play("fail 500")
+    assert end.type == "run.failed"
+    assert end.payload["status"] == "failed"
+    assert "500" in end.payload["error"]
+    _, after = await player.play("say 3", task_id=started.payload["task_id"])
+    assert after.payload["status"] == "completed"
+
+
+@scenario
+async def dropped_stream(player: Player) -> None:
+    _, end = await player.play("drop 6")
+    assert end.type in ("run.completed", "run.failed")
+
+
+@scenario
+async def reasoning(player: Player) -> None:
+    started, end = await player.play("think 6")
+    run_id = started.payload["run_id"]
+    assert end.payload["text"] == "thought it through"
+    if player.world.release.streams:
+        assert "".join(player.text(run_id, "reasoning").values()).split() == [
+            f"r{i}" for i in range(6)
+        ]
+    assert player.text(run_id)[1].strip() == "thought it through"
+
+
+@scenario
+async def second_turn(player: Player) -> None:
+    first, _ = await player.play("say 3")
+    second, end = await player.play("say 4", task_id=first.payload["task_id"])
+    assert first.payload["run_id"] != second.payload["run_id"]
+    assert first.payload["task_id"] == second.payload["task_id"]
+    assert first.payload["session_id"] == second.payload["session_id"]
+    assert end.payload["text"].split() == words(4).split()
+
+
+@scenario
+async def new_session(player: Player) -> None:
+    first, _ = await player.play("say 3")
+    task_id = first.payload["task_id"]
+    after = player.mark()
+    await player.send("/new", task_id=task_id, command=True)
+    await player.event("notification", after=after)
+    second, _ = await player.play("say 4", task_id=task_id)
+    assert second.payload["task_id"] == task_id
+    assert second.payload["session_id"] != first.payload["session_id"]
+
+
+@scenario
+async def texts_like_commands(player: Player) -> None:
+    for text in ("/new", "/stop", "yes", "👍", "always", "restart gateway", "/approve", "no"):
+        _, end = await player.play(text)
+        assert end.payload["status"] == "completed"
+        assert text in end.payload["text"], (text, end.payload)
+
+
+@scenario
+async def texts_like_answers(player: Player) -> None:
+    started, approval = await asked(player)
+    task_id = started.payload["task_id"]
+    for text in ("yes", "always", "/approve"):
+        answer = await player.request("session.send", task_id=task_id, text=text)
+        assert answer.payload.get("accepted") or answer.payload["code"] == "reserved_text"
+    pending = [
+        g
+        for g in player.phone.events("approval.resolved")
+        if g.payload["approval_id"] == approval.payload["approval_id"]
+    ]
+    assert not pending or pending[0].payload["decided_by"] == "timeout"
+    await resolve(player, approval, "deny")
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert resolved.payload["choice"] == "deny"
+    await player.ended(started.payload["run_id"])
+
+
+@scenario
+async def cron_send(player: Player) -> None:
+    after = player.mark()
+    await player.world.ask_other("deliver", chat_id="home", text="the nightly report")
+    got = await player.event("notification", after=after, text="the nightly report")
+    assert (got.payload["category"], got.payload["source"]) == ("result", "cron")
+
+
+@scenario
+async def task_list(player: Player) -> None:
+    started, _ = await player.play("say 2")
+    answer = await player.request("task.list", limit=500)
+    mine = [t for t in answer.payload["tasks"] if t["task_id"] == started.payload["task_id"]]
+    assert len(mine) == 1
+    assert (mine[0]["surface"], mine[0]["status"]) == ("loomi", "idle")
+    assert answer.payload.get("stale", False) is False
+
+
+@scenario
+async def pause_and_resume(player: Player) -> None:
+    request_id, _ = await player.send("slow 20")
+    started = await player.started(request_id)
+    run_id = started.payload["run_id"]
+    await player.event("run.delta", run_id=run_id)
+    paused = await player.request("run.pause", run_id=run_id)
+    assert paused.payload["state"] == "pausing", paused.payload
+    await player.ended(run_id)
+    resume_id = "resume-" + run_id
+    resumed = await player.request("run.resume", run_id=run_id, request_id=resume_id)
+    assert resumed.payload["state"] == "resuming", resumed.payload
+    again = await player.started(resume_id)
+    assert again.payload["task_id"] == started.payload["task_id"]
+    await player.ended(again.payload["run_id"])
+    player.check()
