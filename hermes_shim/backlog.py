@@ -15,13 +15,11 @@ from . import wire
 MAX_FACTS = 20_000
 MAX_BYTES = 32 << 20
 MAX_FACT_BYTES = 4 << 20
-# Sent but not acknowledged: enough for thousands of facts a second at a commit every few
-# milliseconds, and all that loomid must hold for one gateway while its disk is slow.
-WINDOW_FACTS = 4_096
-WINDOW_BYTES = 4 << 20
-# One message: loomid takes it in one step of its loop, a few milliseconds.
-BATCH_FACTS = 256
-BATCH_BYTES = 256 << 10
+# Sent but not acknowledged: some 4,000 facts, enough for thousands a second at a commit every
+# few milliseconds, and all that loomid must hold for one gateway while its disk is slow.
+WINDOW_BYTES = 1 << 20
+# One message: some 250 facts, which loomid takes in a few milliseconds.
+BATCH_BYTES = 64 << 10
 # Deltas that wait are joined up to this many characters (each joining encodes it again).
 MERGE_CHARS = 2_000
 
@@ -53,10 +51,10 @@ class Backlog:
         self._max = max_facts, max_bytes
         self._facts: OrderedDict[int, tuple[int, bytes]] = OrderedDict()  # n → rank, encoded
         self._ranks: tuple[deque[int], ...] = (deque(), deque(), deque())
-        self._unsent: deque[int] = deque()
         self._last = 0
         self._sent = 0  # highest number sent since the last rewind
-        self._flight_facts = self._flight_bytes = 0  # sent, not acknowledged
+        self._batch = 0  # highest number in the last batch
+        self._flight = 0  # bytes sent and not acknowledged
         self._tail: tuple[float, dict[str, Any]] | None = None  # the last fact, if a delta
 
     def __len__(self) -> int:
@@ -84,7 +82,6 @@ class Backlog:
         level = rank(kind, body)
         self._put(self._last, level, data)
         self._ranks[level].append(self._last)
-        self._unsent.append(self._last)
         if kind == "delta":
             self._tail = t, body
         self._make_room()
@@ -113,8 +110,7 @@ class Backlog:
         size = len(self._facts.pop(n)[1])
         self.bytes -= size
         if n <= self._sent:
-            self._flight_facts -= 1
-            self._flight_bytes -= size
+            self._flight -= size
 
     def _make_room(self) -> None:
         while len(self._facts) > self._max[0] or self.bytes > self._max[1]:
@@ -138,34 +134,27 @@ class Backlog:
     def rewind(self, ack: int = 0) -> None:
         """A new connection: what is not acknowledged is to be sent again."""
         self.ack(ack)
-        self._unsent = deque(self._facts)
-        self._sent = self._flight_facts = self._flight_bytes = 0
+        self._tail = None  # loomid may have it already: what is joined now would be lost
+        self._sent = self._flight = 0
 
     def batch(self) -> list[bytes]:
         """The next facts to send, within the window; `sent` tells that they left."""
         out: list[bytes] = []
         size = 0
-        while self._unsent and self._unsent[0] not in self._facts:
-            self._unsent.popleft()  # dropped meanwhile
-        for n in self._unsent:
-            data = self._facts.get(n, (0, b""))[1]
-            if not data:
+        if self._last == self._sent or self._flight >= WINDOW_BYTES:
+            return out
+        for n, (_, data) in self._facts.items():
+            if n <= self._sent:
                 continue
-            full = len(out) >= BATCH_FACTS or size + len(data) > BATCH_BYTES
-            flight = self._flight_facts + len(out), self._flight_bytes + size
-            if (out and full) or flight[0] >= WINDOW_FACTS or flight[1] >= WINDOW_BYTES:
+            # One fact always fits: it may be larger than a batch, or than the window.
+            if out and size + len(data) > BATCH_BYTES:
                 break
             out.append(data)
             size += len(data)
+            self._batch = n
         return out
 
     def sent(self, batch: list[bytes]) -> None:
         """The facts of this batch, the last that `batch` gave, are on their way."""
-        left = len(batch)
-        while left:
-            n = self._unsent.popleft()
-            if n in self._facts:
-                self._sent = n
-                left -= 1
-        self._flight_facts += len(batch)
-        self._flight_bytes += sum(map(len, batch))
+        self._sent = self._batch
+        self._flight += sum(map(len, batch))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-import threading
 import time
 import weakref
 from collections import deque
 from dataclasses import asdict, dataclass
 from functools import partial
 from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from . import wire
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 QUEUE_DELTAS = 10_000
 QUEUE_ALL = 20_000
 TICKS_A_BEAT = 4  # the link thread looks around this often; a new loomid is found within one
-RETRY_BEATS = 15  # refused: an upgraded loomid is noticed by its new socket, the rest by this
+RETRY_BEATS = 15  # refused or replaced: an upgraded loomid is noticed at once, the rest by this
 PATIENCE_BEATS_MAX = 15  # a loomid that is stopped keeps what we sent; no need to hurry
 MESSAGE_MAX = 16 << 20
 _PREFIX = "ipc://"
-_STOP = object()
+TALKING = ("linked", "replaced")  # states in which loomid takes facts
 
 
 @dataclass(frozen=True)
@@ -78,23 +78,29 @@ class Link:
         self._identity, self._endpoints = identity, list(endpoints)
         self._inventory, self._log = inventory, log
         self._tick_s = beat_s / TICKS_A_BEAT
-        self._control = threading.Lock()  # start and stop; never taken by emit
+        self._control = Lock()  # start and stop; never taken by emit
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._inbox: deque[Any] = deque()
         self._awake = False
         self._turned_away = 0
         self._forked = False
         self._state = "stopped"
-        self._threads: tuple[threading.Thread, ...] = ()
+        self._threads: tuple[Thread, ...] = ()
+        self._zmq: Any = None
+        self._pipe = -1, -1
+        self._end: object = None  # what in the queue tells both threads to end
         self._stop_at = 0.0
         # From here on: of the link thread alone.
         self._backlog = Backlog()
         self._reported: dict[str, int] = {}
         self._orders = Orders(identity.boot, execute)
+        self._context: Any = None
         self._socket: Any = None
+        self._due = 0.0
         self._stopping = False
         self._told: set[str] = set()  # log lines not to be repeated until we are linked
         self._next = 0  # endpoint to try first
+        self._endpoint: str | None = None
         self._ticks = self._silent = 0
         self._patience = wire.BEATS_MISSED * TICKS_A_BEAT
         os.register_at_fork(after_in_child=partial(_forked, weakref.ref(self)))
@@ -125,125 +131,101 @@ class Link:
         """Start the threads. Raises ImportError without pyzmq."""
         import zmq
 
+        if self._forked:
+            return
         with self._control:
-            if self._forked or any(thread.is_alive() for thread in self._threads):
+            if any(thread.is_alive() for thread in self._threads):
                 return
-            fds = os.pipe()
-            for fd in fds:
-                os.set_blocking(fd, False)
+            self._zmq, self._pipe, self._end = zmq, os.pipe(), object()
+            os.set_blocking(self._pipe[0], False)
             self._state, self._stopping, self._awake = "connecting", False, False
-            waker = threading.Thread(
-                target=self._wake, args=(fds[1],), name="loomi-waker", daemon=True
-            )
-            link = threading.Thread(
-                target=self._run, args=(zmq, fds, waker), name="loomi-link", daemon=True
-            )
-            self._threads = waker, link
+            makers = {"loomi-waker": self._wake, "loomi-link": self._run}
+            self._threads = tuple(Thread(target=makers[n], name=n, daemon=True) for n in makers)
             for thread in self._threads:
                 thread.start()
             atexit.register(self.stop, 0.2)
 
     def stop(self, wait_s: float = 1.0) -> None:
         """Wait at most `wait_s` for acknowledgements, say bye and end the threads."""
+        if self._forked or self._state == "stopped":
+            return
         with self._control:
-            if self._forked or not self._threads:
-                return
             atexit.unregister(self.stop)
-            end = time.monotonic() + wait_s
-            self._stop_at = end - wait_s / 4  # the rest is for the bye
-            self._queue.put(_STOP)
-            for thread in self._threads:
-                thread.join(max(0.0, end - time.monotonic()))
-            self._threads = tuple(thread for thread in self._threads if thread.is_alive())
+            self._stop_at = time.monotonic() + wait_s * 0.75  # the rest is for the bye
+            self._queue.put(self._end)
+            self._threads[-1].join(wait_s)
             self._state = "stopped"
 
     # ── waker thread ──
 
-    def _wake(self, fd: int) -> None:
+    def _wake(self) -> None:
         """Writing to the pipe gives up the GIL, which would cost a hook milliseconds."""
         item = None
-        while item is not _STOP:
+        while item is not self._end:
             item = self._queue.get()
             self._inbox.append(item)
             if not self._awake:
                 self._awake = True
-                os.write(fd, b"\0")
+                os.write(self._pipe[1], b"\0")
 
     # ── link thread ──
 
-    def _run(self, zmq: Any, fds: tuple[int, int], waker: threading.Thread) -> None:  # noqa: ANN401
-        context = zmq.Context()
-        try:
-            while not self._over():
-                try:
-                    self._serve(zmq, context, fds[0])
-                except Exception as error:  # noqa: BLE001 - a guest never hurts its host
-                    self._complain(f"the link met an error and starts anew: {error!r:.200}")
-                    time.sleep(self._tick_s)
-                    self._lose()
-        finally:
-            if self._state in ("linked", "replaced"):
-                self._send(wire.Bye(self._identity.boot))
-                self._socket.close(linger=100)
-            self._close()
-            context.term()
-            waker.join()
-            for fd in fds:
-                os.close(fd)
+    def _run(self) -> None:
+        self._context = self._zmq.Context()
+        while not self._over():
+            try:
+                self._step()
+            except Exception as error:  # noqa: BLE001 - a guest never hurts its host
+                self._complain(f"the link met an error and starts anew: {error!r:.200}")
+                time.sleep(self._tick_s)
+                self._lose()
+        self._send(wire.Bye(self._identity.boot))
+        self._close(linger_ms=100)
+        self._context.term()
+        self._threads[0].join()
+        for fd in self._pipe:
+            os.close(fd)
+        self._state = "stopped"
 
     def _over(self) -> bool:
         if not self._stopping:
             return False
-        waiting = len(self._backlog) or self._orders.results
-        linked = self._state in ("linked", "replaced")
-        return not (linked and waiting) or time.monotonic() >= self._stop_at
+        waiting = self._state in TALKING and (len(self._backlog) or self._orders.results)
+        return not waiting or time.monotonic() >= self._stop_at
 
-    def _serve(self, zmq: Any, context: Any, wake_fd: int) -> None:  # noqa: ANN401
-        poller = zmq.Poller()
-        poller.register(wake_fd, zmq.POLLIN)
-        polled = None
-        due = time.monotonic()
-        while not self._over():
-            if polled is not self._socket:
-                if polled is not None:
-                    poller.unregister(polled)
-                if self._socket is not None:
-                    poller.register(self._socket, zmq.POLLIN)
-                polled = self._socket
-            until = min(due, self._stop_at) if self._stopping else due
-            poller.poll(max(0.0, until - time.monotonic()) * 1000)
-            self._take(wake_fd)
-            if self._socket is not None:
-                self._receive(zmq)
-            if time.monotonic() >= due:
-                # Not `due +=`: after a suspend, one look around is enough.
-                due = time.monotonic() + self._tick_s
-                self._tick(zmq, context)
-            self._flush()
+    def _step(self) -> None:
+        until = min(self._due, self._stop_at) if self._stopping else self._due
+        ends = [self._pipe[0]] if self._socket is None else [self._pipe[0], self._socket]
+        self._zmq.select(ends, [], [], max(0.0, until - time.monotonic()))
+        self._take()
+        self._receive()
+        if time.monotonic() >= self._due:
+            # Not `+=`: after a suspend, one look around is enough.
+            self._due = time.monotonic() + self._tick_s
+            self._tick()
+        self._flush()
 
-    def _take(self, wake_fd: int) -> None:
+    def _take(self) -> None:
         """Number what hooks said. Clearing the flag first means no wake-up is missed."""
         try:
-            os.read(wake_fd, 16)
+            os.read(self._pipe[0], 16)
         except BlockingIOError:
             return
         self._awake = False
         while self._inbox:
             item = self._inbox.popleft()
-            if item is _STOP:
-                self._stopping = True
+            if isinstance(item, tuple):
+                self._backlog.add(*item)
             elif isinstance(item, wire.Result):
                 self._orders.settle(item)
-            else:
-                kind, t, body = item
-                self._backlog.add(kind, t, body)
+            elif item is self._end:  # else of an earlier stop
+                self._stopping = True
 
-    def _receive(self, zmq: Any) -> None:  # noqa: ANN401
-        peer = self._socket
-        while self._socket is peer:
+    def _receive(self) -> None:
+        while self._socket is not None:
             try:
-                data = b"".join(peer.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
+                data = b"".join(self._socket.recv_multipart(self._zmq.NOBLOCK))
+            except self._zmq.Again:
                 return
             self._silent = 0
             try:
@@ -269,13 +251,10 @@ class Link:
             case _:  # a beat
                 pass
 
-    def _hello(self) -> None:
-        dropped = self._dropped()
-        first = self._backlog.first
-        self._send(
-            wire.Hello(
-                wire=wire.WIRE_VERSION, first=first, dropped=dropped, **asdict(self._identity)
-            )
+    def _hello(self) -> bool:
+        who, first = asdict(self._identity), self._backlog.first
+        return self._send(
+            wire.Hello(wire.WIRE_VERSION, first=first, dropped=self._dropped(), **who)
         )
 
     def _welcome(self, message: wire.Welcome, ack: int) -> None:
@@ -286,7 +265,10 @@ class Link:
         self._next = 0
         self._patience = wire.BEATS_MISSED * TICKS_A_BEAT
         self._told.clear()
-        self._inventory()
+        try:
+            self._inventory()
+        except Exception as error:  # noqa: BLE001 - a guest never hurts its host
+            self._complain(f"what is alive cannot be told: {error!r:.200}")
 
     def _refused(self, message: wire.Refused) -> None:
         if message.reason == "replaced":
@@ -303,46 +285,41 @@ class Link:
 
     # ── the connection ──
 
-    @property
-    def _endpoint(self) -> str:
-        return self._endpoints[self._next % len(self._endpoints)]
-
-    def _tick(self, zmq: Any, context: Any) -> None:  # noqa: ANN401
+    def _tick(self) -> None:
         """Beats, silence and retries, counted in ticks: a suspended machine adds none."""
         self._ticks += 1
         self._silent += 1
-        if self._state in ("linked", "replaced"):
+        if self._state in TALKING:
             if self._silent > wire.BEATS_MISSED * TICKS_A_BEAT:
                 self._log.warning("loomid is silent; facts are kept until it is back")
                 self._lose()
             elif self._ticks % TICKS_A_BEAT == 0:
                 self._send(wire.Beat())
         if self._state == "connecting":
-            self._reach(zmq, context)
+            self._reach()
         elif self._state != "linked" and self._ticks % (RETRY_BEATS * TICKS_A_BEAT) == 0:
-            self._hello()
+            self._lose()  # and say hello again, wherever loomid is now
 
-    def _reach(self, zmq: Any, context: Any) -> None:  # noqa: ANN401
+    def _reach(self) -> None:
         if self._socket is None:
-            self._connect(zmq, context)
+            self._connect()
         elif self._silent > self._patience:
             self._complain_nobody()
             self._patience = min(2 * self._patience, PATIENCE_BEATS_MAX * TICKS_A_BEAT)
             self._next += 1
-            self._connect(zmq, context)
+            self._connect()
         elif self._silent % TICKS_A_BEAT == 0:
             self._hello()  # in case loomid did not ask
 
-    def _connect(self, zmq: Any, context: Any) -> None:  # noqa: ANN401
+    def _connect(self) -> None:
         self._close()
-        for _ in self._endpoints:
-            if _listens(self._endpoint):
-                break
-            self._next += 1
-        else:
+        first = self._next % len(self._endpoints)
+        places = self._endpoints[first:] + self._endpoints[:first]
+        self._endpoint = next(filter(_listens, places), None)
+        if self._endpoint is None:
             self._complain_nobody()
             return
-        peer = context.socket(zmq.DEALER)
+        peer = self._context.socket(self._zmq.DEALER)
         peer.linger = 0
         peer.maxmsgsize = MESSAGE_MAX
         # Only a live connection takes messages; what was on a dead one is not sent later.
@@ -357,9 +334,9 @@ class Link:
         self._state = "connecting"
         self._close()
 
-    def _close(self) -> None:
+    def _close(self, linger_ms: int = 0) -> None:
         if self._socket is not None:
-            self._socket.close(linger=0)
+            self._socket.close(linger=linger_ms)
             self._socket = None
 
     def _complain(self, text: str) -> None:
@@ -372,7 +349,7 @@ class Link:
         self._complain(f"no loomid answers at {places}; facts are kept and it is tried again")
 
     def _flush(self) -> None:
-        if self._state not in ("linked", "replaced"):
+        if self._state not in TALKING:
             return
         while self._orders.results and self._send(self._orders.results[0]):
             self._orders.results.popleft()
@@ -390,14 +367,12 @@ class Link:
         return away | self._backlog.dropped
 
     def _send(self, message: wire.Message | bytes) -> bool:
-        import zmq
-
         if self._socket is None:
             return False
         data = message if isinstance(message, bytes) else wire.encode(message)
         try:
-            self._socket.send(data, zmq.NOBLOCK)
-        except zmq.Again:
+            self._socket.send(data, self._zmq.NOBLOCK)
+        except self._zmq.Again:
             return False
         return True
 

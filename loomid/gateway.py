@@ -67,10 +67,12 @@ class Gateways:
         self._socket: zmq.Socket[bytes] | None = None
         self._peers: dict[bytes, Boot] = {}
         self._asked: set[bytes] = set()
+        self._unreachable: set[bytes] = set()
         self._strangers: dict[str, tuple[str, int]] = {}  # who → line, ticks until forgotten
         self._logged: set[str] = set()
         self._arrived = asyncio.Event()
         self._paused = False
+        self._dry = False  # all there was has been read, once since the last tick
         self._drain_due = False
         self._calls = Calls(self._send, deadline_s)
 
@@ -131,6 +133,7 @@ class Gateways:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
+                self._dry = True
                 return
             self._receive(frames)
         self._drain_soon()
@@ -149,19 +152,23 @@ class Gateways:
             self._socket.send_multipart((peer, wire.encode(message)), zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno == zmq.EHOSTUNREACH:
-                self._peers.pop(peer, None)
+                self._unreachable.add(peer)
             return False
         return True
 
     def _tick(self) -> None:
         self._drain()
         self._asked.clear()
-        for peer in list(self._peers):
-            self._send(peer, wire.Beat())
         self._strangers = {k: (line, n - 1) for k, (line, n) in self._strangers.items() if n}
-        if not self._paused:  # else silence is ours
+        if self._dry:  # else silence is ours: the dead may have left facts that are not read yet
+            for peer in self._unreachable:
+                self._peers.pop(peer, None)
+            self._unreachable.clear()
             for boot in self._roster.tick(self._clock()):
                 self._offline(boot, "no heartbeat" if boot.missed > 1 else "its process is gone")
+        self._dry = False
+        for peer in self._peers:
+            self._send(peer, wire.Beat())
         self._tell()
 
     # ── what comes in ──
@@ -176,7 +183,9 @@ class Gateways:
             return
         if isinstance(message, wire.Hello):
             self._hello(peer, message)
-        elif boot is None:
+        elif boot is None or not boot.online:
+            # One that was silent (stopped, say) may not know that it was given up: its hello
+            # brings it back, and it sends again what is dropped here.
             self._ask(peer)
         elif message is not None:
             self._roster.heard(boot, peer)
@@ -251,9 +260,10 @@ class Gateways:
         name = _short(gateway_id) or "without id"
         line = f"gateway {name} speaks wire version {version}, this loomid {wire.WIRE_VERSION}"
         before = self._strangers.get(name)
-        if (before is None or before[0] != line) and len(self._strangers) < SLICE:
-            log.warning("%s: upgrade one of them", line)
-        self._strangers[name] = line, STRANGER_BEATS
+        if before is not None or len(self._strangers) < SLICE:
+            if before is None or before[0] != line:
+                log.warning("%s: upgrade one of them", line)
+            self._strangers[name] = line, STRANGER_BEATS
         self._send(peer, wire.Refused("wire_version", [wire.WIRE_VERSION]))
 
     def _odd(self, kind: str, *, count: bool = True) -> None:

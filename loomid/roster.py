@@ -24,6 +24,7 @@ LOST_BEATS = int(120 / wire.BEAT_S)
 GONE_CHECKS = 2  # a process seen gone once may still have facts in the socket
 MAX_BOOTS = 256
 MAX_N = 2**53
+MAX_ODDITIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Boot:
     peer: bytes | None = None  # where it was heard last
     first_at: float = 0.0
     since: float = 0.0
-    online: bool = False
+    online: bool = False  # its link is alive
     replaced: bool = False  # a newer process speaks for the gateway
     superseded: bool = False  # … and has said what is alive
     local: bool = False  # its pid means the same here as there
@@ -97,12 +98,12 @@ class Roster:
         current = self._current.get(boot.gateway_id)
         rival = current if current is not boot and current is not None else None
         boot.replaced = rival is not None and rival.online and not _newer(boot, rival)
-        if boot.replaced:
-            return boot, []
-        boot.lost = boot.superseded = False
         if not boot.online or rival:
             boot.since = now
         boot.online = True
+        if boot.replaced:
+            return boot, []
+        boot.lost = boot.superseded = False
         self._current[boot.gateway_id] = boot
         up = GatewayUp(
             hello.name, hello.hermes_version, hello.shim_version, hello.features, hello.home_key
@@ -207,7 +208,8 @@ class Roster:
     def _parse(self, kind: str, body: object) -> Any:  # noqa: ANN401 - one of many types
         if kind not in wire.FACTS:
             # A newer shim may know more; its facts are not asked for again.
-            self.oddities[f"unknown fact {kind:.40}"] += 1
+            known = len(self.oddities) < MAX_ODDITIES
+            self.oddities[f"unknown fact {kind:.40}" if known else "unknown fact"] += 1
             return None
         try:
             return facts.parse(kind, body)

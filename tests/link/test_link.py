@@ -5,106 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import stat
-import time
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_shim import wire
-from hermes_shim.link import Link
+from hermes_shim import link, wire
+from hermes_shim.backlog import Backlog
 from loomid.errors import GatewayOffline, OutcomeUnknown
-from loomid.gateway import CommandFailed, Gateways
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
+from loomid.gateway import CommandFailed
+from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp
 from tests.support.host import delta, identity
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-BEAT = 0.05
-
-
-async def until(condition: Callable[[], Any], bound: float = 10.0) -> None:
-    async with asyncio.timeout(bound):
-        while not condition():  # noqa: ASYNC110 - what another thread does sets no event
-            await asyncio.sleep(0.002)
-
-
-class Shim:
-    """A Link whose owner records what loomid asks."""
-
-    def __init__(self, path: Path, **fields: Any) -> None:
-        self.commands: list[wire.Command] = []
-        self.answer = True
-        self.link = Link(
-            identity(**fields),
-            [f"ipc://{path.parent}/absent.sock", f"ipc://{path}"],
-            execute=self.execute,
-            inventory=lambda: self.link.emit("inventory", {"keys": [], "approvals": []}),
-            log=logging.getLogger("shim"),
-            beat_s=BEAT,
-        )
-
-    def execute(self, command: wire.Command) -> None:
-        self.commands.append(command)
-        if command.args.get("raise"):
-            raise KeyError("secret")
-        if self.answer:
-            error = command.args.get("error")
-            self.link.reply(wire.Result(command.id, error, value={"echo": command.args}))
-
-
-class Daemon:
-    """Gateways with everything it took."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        options = {"acked": {}, "instance": "i1", "deadline_s": 5.0} | options
-        self.gateways = Gateways(path, version="0.1.0", clock=time.time, beat_s=BEAT, **options)
-        self.taken: list[Arrival] = []
-
-    def take(self) -> list[Arrival]:
-        self.taken += self.gateways.take()
-        return self.taken
-
-    def ack(self) -> None:
-        for arrival in self.taken:
-            if arrival.n:
-                self.gateways.ack(arrival.gateway_id, arrival.boot, arrival.n)
-
-    def of(self, *types: type) -> list[Any]:
-        return [a.fact for a in self.take() if isinstance(a.fact, types)]
-
-    def texts(self) -> str:
-        return "".join(fact.text for fact in self.of(wire.Delta))
-
-
-@asynccontextmanager
-async def daemon(path: Path, **options: Any) -> AsyncIterator[Daemon]:
-    it = Daemon(path, **options)
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(it.gateways.run())
-        await it.gateways.ready.wait()
-        yield it
-        task.cancel()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run" / "hermes.sock"
-
-
-@pytest.fixture
-def shim_of(path: Path) -> Iterator[Callable[..., Shim]]:
-    shims: list[Shim] = []
-
-    def make(**fields: Any) -> Shim:
-        shims.append(Shim(path, **fields))
-        return shims[-1]
-
-    yield make
-    for shim in shims:
-        shim.link.stop(0.0)
+from tests.support.link import daemon, until
 
 
 async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
@@ -153,6 +63,72 @@ async def test_a_new_loomid_gets_what_was_not_acknowledged(path, shim_of):
         await until(lambda: len(again.of(wire.TurnAnswered)) == 2)
         assert [fact.text for fact in again.of(wire.TurnAnswered)] == ["two", "three"]
         await until(lambda: len(again.of(wire.Inventory)) == 2 - (first.n > 1))
+
+
+async def test_what_found_no_room_is_told(path, shim_of):
+    shim = shim_of()
+    shim.link._backlog = Backlog(max_facts=20)
+    shim.link.emit("interim", {"text": object()})
+    shim.link.start()
+    await until(lambda: shim.link._backlog.dropped)
+    for i in range(50):
+        shim.link.emit("delta", delta(f"{i}", iteration=i))
+    shim.link.emit("turn.answered", {"turn_id": "t1", "text": "x"})
+    async with daemon(path) as it:
+        await until(lambda: it.of(wire.Dropped))
+        await until(lambda: it.of(wire.TurnAnswered))
+        counts = it.of(wire.Dropped)[-1].counts
+        assert counts["invalid"] == 1
+        assert counts["overflow_delta"] >= 31
+        numbers = [a.n for a in it.taken if a.n]
+        assert numbers == sorted(set(numbers))
+
+
+async def test_before_start_and_after_stop_the_queue_is_bounded(path, shim_of, monkeypatch):
+    monkeypatch.setattr(link, "QUEUE_DELTAS", 10)
+    monkeypatch.setattr(link, "QUEUE_ALL", 20)
+    shim = shim_of()
+    for _ in range(100):
+        shim.link.emit("delta", delta("x"))
+        shim.link.emit("turn.answered", {"turn_id": "t1", "text": "x"})
+    shim.link.start()
+    async with daemon(path) as it:
+        await until(lambda: it.of(wire.Dropped))
+        assert it.of(wire.Dropped)[-1].counts == {"queue": 180}
+        assert len(it.of(wire.TurnAnswered)) == 15
+
+
+async def test_an_owner_that_raises_does_not_break_the_link(path, shim_of, caplog):
+    shim = shim_of()
+    shim.link._inventory = lambda: 1 / 0
+    shim.link.start()
+    async with daemon(path) as it:
+        await until(lambda: it.gateways.boot_of("gw1"))
+        assert await it.gateways.command("gw1", "running", {}, command_id="c1")
+    assert caplog.text.count("what is alive cannot be told") == 1
+
+
+async def test_a_stop_that_comes_twice_does_not_end_the_next_start(path, shim_of):
+    shim = shim_of()
+    async with daemon(path):
+        shim.link.start()
+        await until(lambda: shim.link.state == "linked")
+        shim.link._queue.put(object())
+        await asyncio.gather(*(asyncio.to_thread(shim.link.stop, 0.2) for _ in range(3)))
+        shim.link.start()
+        await until(lambda: shim.link.state == "linked")
+
+
+def test_only_files_are_endpoints():
+    for endpoints in ([], ["tcp://127.0.0.1:1"], ["ipc:///a", "/b"]):
+        with pytest.raises(ValueError, match="ipc"):
+            link.Link(
+                identity(),
+                endpoints,
+                execute=lambda _: None,
+                inventory=lambda: None,
+                log=logging.getLogger("shim"),
+            )
 
 
 async def test_a_command_runs_once_and_its_result_is_kept(path, shim_of):
