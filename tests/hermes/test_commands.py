@@ -218,7 +218,7 @@ def test_held_while_the_gateway_restores(gateway: Gateway, peer: Peer) -> None:
 def test_running(peer: Peer) -> None:
     at, turn = start_slow(peer, "runs", "m-run")
     assert key_of("runs") in peer.call("running").value["keys"]
-    assert key_of("runs") in peer.wait("running", at)["keys"]
+    peer.until(lambda: [f for f in peer.all("running", at) if key_of("runs") in f["keys"]])
     cancel(peer, "runs", turn)
     peer.wait("processing.ended", at, message_id="m-run")
     assert key_of("runs") not in peer.call("running").value["keys"]
