@@ -7,6 +7,7 @@ whatever happens to the process, the machine or the file. It knows no devices.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 from bisect import bisect_right
@@ -377,11 +378,16 @@ class Log:
                     forgotten_at = self._clock()
             except sqlite3.Error as error:
                 self._failed(error)
-            await asyncio.sleep(TEND_S)
+            with contextlib.suppress(TimeoutError):
+                # A storm of snapshots takes many positions within a second.
+                async with asyncio.timeout(TEND_S):
+                    await self._taken.wanted.wait()
+            if self.failing_since is not None:
+                await asyncio.sleep(TEND_S)
 
     async def _upkeep(self) -> None:
         stuck = self.failing_since is not None and not self._committing.locked()
-        if stuck or self._taken.low:
+        if stuck or self._taken.wanted.is_set():
             await self._taken.reserve()
             if stuck:
                 self._recovered()

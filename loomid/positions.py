@@ -35,6 +35,8 @@ class Positions:
         self._store = store
         self._starts = starts
         self._reserving = asyncio.Lock()
+        self.wanted = asyncio.Event()
+        """Set when it is time to reserve more."""
         # The first position of a start is nobody's: it stands for "nothing seen yet".
         self.last = starts[-1].first
 
@@ -52,11 +54,6 @@ class Positions:
         """How many positions can be handed out now."""
         return self._starts[-1].reserved - self.last
 
-    @property
-    def low(self) -> bool:
-        """It is time to reserve more."""
-        return self.left < LOW_WATER
-
     def take(self, count: int = 1) -> int:
         """Hand out the next `count` positions; the last of them.
 
@@ -65,6 +62,8 @@ class Positions:
         if self.left < count:
             raise Exhausted
         self.last += count
+        if self.left < LOW_WATER:
+            self.wanted.set()
         return self.last
 
     def give_back(self, count: int) -> None:
@@ -77,6 +76,7 @@ class Positions:
             upto = self.last + BLOCK
             await self._store.reserve(self._starts[-1].id, upto)
             self._starts[-1] = replace(self._starts[-1], reserved=upto)
+            self.wanted.clear()
 
     def known(self, position: int) -> bool:
         """Whether all that was shown up to here is in this database.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -173,6 +174,40 @@ async def test_positions_run_out_only_while_none_can_be_reserved(path: Path):
         last = log.take_position()
     async with open_log(path) as log:
         assert log.visible > last
+
+
+async def test_positions_are_reserved_in_time(path: Path):
+    async with open_log(path) as log:
+        tending = None
+        async with asyncio.TaskGroup() as group:
+            tending = group.create_task(log.tend())
+            for _ in range(BLOCK * 2 // 1000):
+                await asyncio.sleep(0)
+                for _ in range(1000):
+                    position = log.take_position()
+                async with asyncio.timeout(5):
+                    while log._taken.wanted.is_set():  # noqa: ASYNC110 - a thread's work
+                        await asyncio.sleep(0.001)
+            tending.cancel()
+    async with open_log(path) as log:
+        assert log.visible > position
+
+
+async def test_a_database_restored_in_place(path: Path, tmp_path: Path):
+    """Of a copy made while loomid was stopped, to the same file: even the inode is the same."""
+    async with open_log(path) as log:
+        await push(log, "a")
+        stopped = log.visible
+    shutil.copyfile(path, tmp_path / "copy")
+    async with open_log(path, clean=False) as log:
+        await push(log, "b")
+        lost = log.visible
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    shutil.copyfile(tmp_path / "copy", path)
+    async with open_log(path) as log:
+        assert log.resumable(stopped)
+        assert not log.resumable(lost)
 
 
 async def test_a_slow_reader_is_told(path: Path):
