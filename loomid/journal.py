@@ -35,6 +35,14 @@ def start(environ: Mapping[str, str], level: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
+    logging.getLogger("aiohttp.server").addFilter(_is_our_fault)
+
+
+def _is_our_fault(record: logging.LogRecord) -> bool:
+    """Drop the tracebacks of malformed requests: anyone can send those, and they quote
+    what was sent, which may be a secret in a broken header."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not any(cls.__name__ == "HttpProcessingError" for cls in type(error).__mro__)
 
 
 def _journal_handler() -> logging.Handler | None:

@@ -106,6 +106,26 @@ def test_the_log_says_where_it_listens(tmp_path):
         assert f"listening on 127.0.0.1:{daemon.port}" in daemon.log()
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /ws HTTP/1.1\r\nHost: x\r\nAuthorization Bearer: hidden\r\n\r\n",
+        b"GET /hidden\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /internal/pair/new HTTP/1.1\r\nContent-Length: hidden\r\n\r\n",
+        b"\x16\x03\x01hidden",
+    ],
+)
+def test_what_strangers_send_is_not_logged(tmp_path, sent):
+    with Daemon(tmp_path) as daemon:
+        with socket.create_connection(("127.0.0.1", daemon.port)) as stranger:
+            stranger.settimeout(5)
+            stranger.sendall(sent + b"\r\n\r\n")
+            assert stranger.recv(100).startswith(b"HTTP/1.0 400")
+        assert daemon.stop() == 0
+        assert "hidden" not in daemon.log()
+        assert "Traceback" not in daemon.log()
+
+
 def test_the_watchdog_is_fed(tmp_path):
     with Daemon(tmp_path, WATCHDOG_USEC="200000") as daemon:
         daemon.notified.clear()
