@@ -8,7 +8,10 @@ from typing import Literal
 from loomid.lmp.frames import RunDelta
 
 GAP_S = 0.040
-"""At most 25 frames a second for each kind, and none held longer than this."""
+"""At most 25 frames a second for each kind, and no delta held longer than this."""
+SLACK_S = 0.008
+"""A frame may come this much before its time; the next one waits for that much longer.
+Deltas that come every 20 ms, give or take, would else often wait for the timer."""
 
 Kind = Literal["text", "reasoning"]
 
@@ -16,14 +19,14 @@ Kind = Literal["text", "reasoning"]
 class Coalescer:
     """Joins adjacent deltas of one run, kind and iteration.
 
-    The first goes out at once; what follows within GAP_S of a frame of its kind is held until
-    `due`. The owner calls `flush` before any other event of the run, so that joining
-    never changes the order.
+    The first goes out at once. What follows too soon is held, and leaves with the next delta
+    that may go, so that the newest text of a frame is new; at the latest at `due`. The owner
+    calls `flush` before any other event of the run, so that joining never changes the order.
     """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._sent: dict[Kind, float] = {}
+        self._next: dict[Kind, float] = {}  # when the rate allows the next frame
         self._held: list[str] = []
         self._kind: Kind = "text"
         self._iteration = 0
@@ -34,10 +37,11 @@ class Coalescer:
         ready: list[RunDelta] = []
         if self._held and (kind, iteration) != (self._kind, self._iteration):
             ready += self.flush(at)
+        if not self._held:
+            self.due = at + GAP_S
         self._held.append(text)
         self._kind, self._iteration = kind, iteration
-        self.due = self._sent.get(kind, -inf) + GAP_S
-        if at >= self.due:
+        if at >= self._next.get(kind, -inf) - SLACK_S:
             ready += self.flush(at)
         return ready
 
@@ -46,7 +50,7 @@ class Coalescer:
         if not self._held:
             return []
         text, self._held, self.due = "".join(self._held), [], None
-        self._sent[self._kind] = at
+        self._next[self._kind] = max(at, self._next.get(self._kind, -inf)) + GAP_S
         return [
             RunDelta(run_id=self._run_id, text=text, kind=self._kind, iteration=self._iteration)
         ]
