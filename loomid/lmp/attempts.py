@@ -36,17 +36,16 @@ class Attempt:
         self.over_at: float | None = None
         self.used_tools = False
         self.interim: str | None = None
+        self.concluded = False
+        """Nothing more of its text is to be expected (0.19)."""
         self.received: list[str] = []
         self.length = 0
         self.waiting: list[tuple[Kind, str]] = []
+        self.touched = False
+        """A delta of it came."""
         self.iteration: Iteration | None = None
         """Its place in the run, once it is this attempt's turn to be shown."""
         self.settled = False
-
-    @property
-    def interim_seen(self) -> bool:
-        """Its interim message came."""
-        return self.interim is not None
 
     @property
     def ok(self) -> bool:
@@ -71,6 +70,7 @@ class Attempt:
 
         A settled attempt only notes it, so that the next late one is known as such.
         """
+        self.touched = True
         if not self.settled:
             self.waiting.append((kind, piece))
         if kind == "text":
@@ -96,9 +96,11 @@ class Attempt:
             self.received = ["".join(self.received)]
         return "".join(self.received).strip() == truth.strip()
 
-    def expects(self, piece: str) -> bool:
-        """The stream has ended and this is the next piece of the text it ended with."""
+    def expects(self, kind: Kind, piece: str) -> bool:
+        """The stream has ended, and this comes before the end of the text it ended with."""
         truth = (self.truth or "").lstrip()
+        if kind == "reasoning":
+            return self.length < len(truth)
         piece = piece if self.received else piece.lstrip()
         return self.length < len(truth) and truth.startswith(piece, self.length)
 
@@ -109,8 +111,6 @@ class Attempts:
     def __init__(self) -> None:
         self._by_call: dict[int, list[Attempt]] = {}
         self.last: Attempt | None = None
-        self.streaming = 0
-        """The latest number that a delta came for: all before it have all theirs (FIFO)."""
 
     def requested(self, call: int, at: float) -> tuple[Attempt, bool]:
         """api.started: a new attempt, unless its stream's facts were faster.
@@ -141,14 +141,15 @@ class Attempts:
             return None, False
         return self.open(call, at), True
 
-    def for_delta(self, call: int, piece: str, at: float) -> tuple[Attempt | None, bool]:
+    def for_delta(
+        self, call: int, kind: Kind, piece: str, at: float
+    ) -> tuple[Attempt | None, bool]:
         """The attempt that a delta belongs to; deltas come in the order of the attempts."""
-        self.streaming = max(self.streaming, call)
         mine = self._by_call.get(call, [])
         if not mine:
             return self.lacking(call, "started", at)
         for attempt, following in pairwise(mine):
-            if self._takes(attempt, following, piece, at):
+            if self._takes(attempt, following, kind, piece, at):
                 return attempt, False
         return mine[-1], False
 
@@ -164,11 +165,18 @@ class Attempts:
         return attempt
 
     @staticmethod
-    def _takes(attempt: Attempt, following: Attempt, piece: str, at: float) -> bool:
+    def _takes(attempt: Attempt, following: Attempt, kind: Kind, piece: str, at: float) -> bool:
         """Whether a delta is still this attempt's although a further one has begun."""
+        if following.touched:
+            return False
+        if attempt.received and piece.startswith("\n\n"):
+            return False  # so begins the first delta after a redirect (rig §2)
         if attempt.stream_end is None:
             # Its end may be on the way, or lost.
             return not following.started or at < following.started_at + DRAIN_S
         if attempt.truth:
-            return attempt.expects(piece)
-        return not following.started
+            return attempt.expects(kind, piece)
+        # A failed stream's last deltas, or its retry's first? Both are possible for a short
+        # time, while the retry has not said that it started; the end sets right what is shown.
+        fresh = attempt.over_at is None or at < attempt.over_at + DRAIN_S
+        return fresh and attempt.length > 0 and not following.started

@@ -67,7 +67,8 @@ class Sends:
         text = without_cursor(fact.text)
         flagged = fact.expect_edits or fact.notify or fact.interim
         if turn.live:
-            if flagged and self._host.edits_only(turn.boot):
+            # What is sent after a failed call tells of the failure.
+            if flagged and turn.failure is None and self._host.edits_only(turn.boot):
                 final = fact.notify or not fact.text.endswith(CURSOR)
                 turn.preview(out, fact.message_id, text, final=final)
             chatter = turn.failure is not None or turn.tools.is_progress(text)

@@ -1,28 +1,27 @@
-"""One Hermes turn: its facts, in any order, brought into causal order (design §3).
-
-The turn keeps a queue of *steps*. An attempt at a model call is a step that shows text
-while it is at the head, and stays there until its text is complete or a short drain
-passed; tools, approvals and the end are steps that wait behind the text they follow.
-"""
+"""One Hermes turn: what its facts mean, in whatever order they come (design §3)."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hermes_shim import wire
-from loomid.lmp.attempts import DRAIN_S, REASONING_DRAIN_S, Attempt, Attempts
+from loomid.lmp.attempts import DRAIN_S, Attempts
 from loomid.lmp.endings import Ending, concluded, failed, of_turn
 from loomid.lmp.run import Run
+from loomid.lmp.script import Script
 from loomid.lmp.start import Start
-from loomid.lmp.tools import Tool, Tools
+from loomid.lmp.tools import Tools
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loomid.lmp.attempts import Attempt
+    from loomid.lmp.coalesce import Kind
     from loomid.lmp.folding import Folding
     from loomid.lmp.frames import Origin
     from loomid.lmp.host import Host
     from loomid.lmp.inbox import Message
+    from loomid.lmp.script import Act
     from loomid.lmp.text import Iteration
 
 NEVER_STARTED_S = 120.0
@@ -32,16 +31,6 @@ HANDLER_GRACE_S = 5.0
 KEYLESS_FAILED_S = 120.0
 SILENT_S = 6 * 3_600.0
 RUNNING_EVERY_S = 2.0
-MAX_STEPS = 10_000
-
-Act = Callable[["Folding"], None]
-
-
-class Step(NamedTuple):
-    """Something to tell when all that comes before it was told."""
-
-    at: float
-    act: Act
 
 
 class Turn:
@@ -64,9 +53,8 @@ class Turn:
         self._handled_at: float | None = None
         self._linger_until: float | None = None
         self._attempts = Attempts()
-        self._shown: Attempt | None = None
-        self._reasons = False
-        self._steps: deque[Attempt | Step] = deque()
+        streamed = not host.edits_only(boot)
+        self._script = Script(self.run, self._redirected, streamed=streamed)
         self._answer: str | None = None
         self._api_end: wire.ApiEnded | None = None
 
@@ -116,7 +104,7 @@ class Turn:
         if not self.run.begun:
             known = self.start.known_at
             return self.seen_at + NEVER_STARTED_S if known is None else known + DRAIN_S
-        times = (self.run.due, self._drained_at(), self._silent_until())
+        times = (self.run.due, self._script.drained_at(), self._silent_until())
         return min((t for t in times if t is not None), default=None)
 
     @property
@@ -139,6 +127,8 @@ class Turn:
     def take(self, out: Folding, fact: object) -> None:
         """One of TURN_FACTS."""
         out.touched.add(self.turn_id)
+        if self.run.due is not None and out.at >= self.run.due:
+            self.run.flush(out)
         self._last_at = out.at
         _TAKE[type(fact)](self, out, fact)
         self._go(out)
@@ -153,21 +143,24 @@ class Turn:
     def _api_started(self, out: Folding, fact: wire.ApiStarted) -> None:
         self.start.known(out, fact.session_id, fact.platform, fact.model, fact.provider)
         self.failure = None
-        self._place_in_line(*self._attempts.requested(fact.call, out.at))
+        attempt, new = self._attempts.requested(fact.call, out.at)
+        self._open(attempt, new=new)
 
     def _stream_started(self, out: Folding, fact: wire.StreamStarted) -> None:
         self.start.known(out, fact.session_id, fact.surface, fact.model, fact.provider)
         attempt, new = self._attempts.lacking(fact.iteration, "started", out.at)
         if attempt is not None:
             attempt.started, attempt.started_at = True, out.at
-            self._place_in_line(attempt, new)
+            self._open(attempt, new=new)
 
     def _delta(self, out: Folding, fact: wire.Delta) -> None:
-        attempt, new = self._attempts.for_delta(fact.iteration, fact.text, out.at)
+        self._script.streaming = max(self._script.streaming, fact.iteration)
+        kind: Kind = "reasoning" if fact.channel == "reasoning" else "text"
+        attempt, new = self._attempts.for_delta(fact.iteration, kind, fact.text, out.at)
         late = attempt is None or attempt.settled
         if attempt is not None:
-            self._place_in_line(attempt, new)
-            attempt.receive("reasoning" if fact.channel == "reasoning" else "text", fact.text)
+            self._open(attempt, new=new)
+            attempt.receive(kind, fact.text)
         if late:
             self._host.dropped["late_delta"] += 1
 
@@ -176,7 +169,7 @@ class Turn:
         if attempt is not None:
             attempt.stream_end = fact
             attempt.close(out.at)
-            self._place_in_line(attempt, new)
+            self._open(attempt, new=new)
 
     def _api_ended(self, out: Folding, fact: wire.ApiEnded) -> None:
         attempt = self._attempt(fact.call, out.at)
@@ -192,12 +185,10 @@ class Turn:
         self.failure = fact
 
     def _interim(self, out: Folding, fact: wire.Interim) -> None:
-        attempt, new = self._attempts.lacking(fact.iteration, "interim_seen", out.at)
-        if attempt is not None:
-            attempt.interim = fact.text
-            self._place_in_line(attempt, new)
-            if attempt.settled:
-                self._after(out, attempt, lambda then: self._tell_interim(then, attempt))
+        attempt = self._attempt(fact.iteration, out.at)
+        attempt.interim = fact.text
+        if attempt.settled:
+            self._after(out, attempt, lambda then: self._script.tell_interim(then, attempt))
 
     def _tool_started(self, out: Folding, fact: wire.ToolStarted) -> None:
         attempt = self._attempt(fact.call, out.at)
@@ -207,7 +198,7 @@ class Turn:
         if tool is None:
             self._host.dropped["duplicate"] += 1
         else:
-            self._after(out, attempt, lambda then: self._tell_tool(then, tool))
+            self._after(out, attempt, lambda then: self._script.tell_tool(then, tool))
 
     def _tool_ended(self, out: Folding, fact: wire.ToolEnded) -> None:
         tool = self.tools.end(fact.call_id)
@@ -219,9 +210,10 @@ class Turn:
             out, tool.attempt, lambda then: run.tell(then, tool.finish(run.run_id, fact, t))
         )
 
-    def _turn_answered(self, _out: Folding, fact: wire.TurnAnswered) -> None:
+    def _turn_answered(self, out: Folding, fact: wire.TurnAnswered) -> None:
         self._answer = fact.text
         self.failure = None
+        self._conclude(out)
 
     def _turn_ended(self, out: Folding, fact: wire.TurnEnded) -> None:
         self.end(out, of_turn(fact, self.failure, self._api_end))
@@ -272,6 +264,8 @@ class Turn:
         iteration.message = message_id
         if not iteration.certain:
             self.run.show(out, iteration, "text", iteration.text.preview(text, final=final))
+        if final and self.ending is not None:
+            self._conclude(out)
         self._go(out)
         return True
 
@@ -288,7 +282,7 @@ class Turn:
         out.touched.add(self.turn_id)
         if self.ending is None and self.live:
             self.ending = ending
-            self._after(out, self._attempts.last, self._tell_end)
+            self._script.finish(out, self._tell_end)
             self._go(out)
 
     def abandon(self, out: Folding, error: str) -> None:
@@ -296,51 +290,15 @@ class Turn:
         out.touched.add(self.turn_id)
         if self.ending is None:
             self.ending = Ending("failed", error=error)
-            self._steps.append(Step(out.at, self._tell_end))
+            self._script.finish(out, self._tell_end)
         self._go(out, force=True)
 
-    # ── steps ──
-
-    def _after(self, out: Folding, attempt: Attempt | None, act: Act) -> None:
-        """Do this after that attempt's text and after all that waits already.
-
-        A later attempt may be streaming by then; its text need not be waited for.
-        """
-        waits = any(isinstance(step, Step) or step is attempt for step in self._steps)
-        if not waits and self.run.begun:
-            act(out)
-        elif len(self._steps) < MAX_STEPS:
-            self._steps.append(Step(out.at, act))
-        else:
-            self._host.dropped["too_many_steps"] += 1
-
-    def _place_in_line(self, attempt: Attempt, new: bool) -> None:
-        if new:
-            self._steps.append(attempt)
-
-    def _attempt(self, call: int, at: float) -> Attempt:
-        """The attempt that a synchronous fact speaks of, opened late if it is unknown."""
-        attempt = self._attempts.of(call)
-        if attempt is None:
-            attempt = self._attempts.open(call, at)
-            self._place_in_line(attempt, new=True)
-        return attempt
+    # ── telling ──
 
     def _go(self, out: Folding, *, force: bool = False) -> None:
         """Tell what can be told now."""
-        if not self.live or not (self.run.begun or self._begin(out, force=force)):
-            return
-        while self._steps and self.live:
-            head = self._steps[0]
-            if isinstance(head, Step):
-                self._steps.popleft()
-                head.act(out)
-                continue
-            self._flow(out, head)
-            if not force and not self._finished(head, out.at):
-                return
-            self._settle(out, head)
-            self._steps.popleft()
+        if self.live and (self.run.begun or self._begin(out, force=force)):
+            self._script.go(out, force=force)
 
     def _begin(self, out: Folding, *, force: bool) -> bool:
         """Start the run, once enough is known or nothing more need be waited for."""
@@ -351,82 +309,38 @@ class Turn:
             self.run.begin(out, self.start, self.can)
         return self.run.begun
 
-    def _finished(self, attempt: Attempt, at: float) -> bool:
-        """Whether what follows this attempt may be told."""
-        if self._host.edits_only(self.boot) and attempt.truth is not None:
-            return True  # there are no deltas to wait for
-        if attempt.complete() and (attempt.length or not self._reasons):
-            return True
-        if attempt.over_at is not None and attempt.call < self._attempts.streaming:
-            return True
-        drained = self._drained_at()
-        return drained is not None and at >= drained
+    def _after(self, out: Folding, attempt: Attempt | None, act: Act) -> None:
+        if not self._script.after(out, attempt, act):
+            self._host.dropped["too_many_steps"] += 1
 
-    def _drained_at(self) -> float | None:
-        """When the attempt at the head has been waited for long enough."""
-        head = self._steps[0] if self._steps else None
-        if not isinstance(head, Attempt):
-            return None
-        if head.over_at is not None:
-            # Only reasoning may be missing then, which nothing tells the length of.
-            return head.over_at + (REASONING_DRAIN_S if head.complete() else DRAIN_S)
-        if len(self._steps) == 1:
-            return None
-        follower = self._steps[1]
-        return (follower.at if isinstance(follower, Step) else follower.opened_at) + DRAIN_S
+    def _conclude(self, out: Folding) -> None:
+        """The last attempt's text is there, or will be told with the end."""
+        if self._attempts.last is not None:
+            self._attempts.last.concluded = True
+            self._attempts.last.close(out.at)
 
-    def _flow(self, out: Folding, attempt: Attempt) -> None:
-        """Show what the attempt at the head has received."""
-        iteration = attempt.iteration or self._place(out, attempt)
-        for kind, piece in attempt.waiting:
-            self._reasons |= kind == "reasoning"
-            track = iteration.text if kind == "text" else iteration.reasoning
-            self.run.show(out, iteration, kind, track.add(piece))
-        attempt.waiting.clear()
+    def _open(self, attempt: Attempt, *, new: bool) -> None:
+        if new:
+            self._script.open(attempt)
 
-    def _place(self, out: Folding, attempt: Attempt) -> Iteration:
-        """Its turn has come: in an iteration of its own, unless it retries a failed one."""
-        before, self._shown = self._shown, attempt
-        if before is None or before.iteration is None:
-            attempt.iteration = self.run.next_iteration()
-            return attempt.iteration
-        self._redirected(out, before, attempt)
-        if before.ok:
-            attempt.iteration = self.run.next_iteration()
-        else:
-            attempt.iteration = before.iteration
-            before.iteration.retry(continues=attempt.call > before.call)
-        return attempt.iteration
+    def _attempt(self, call: int, at: float) -> Attempt:
+        """The attempt that a synchronous fact speaks of, opened late if it is unknown."""
+        attempt = self._attempts.of(call)
+        if attempt is None:
+            attempt = self._attempts.open(call, at)
+            self._script.open(attempt)
+        return attempt
 
-    def _redirected(self, out: Folding, before: Attempt, attempt: Attempt) -> None:
+    def _redirected(self, out: Folding, _before: Attempt, _attempt: Attempt) -> None:
         """The same call asked again without an error: a message was folded in (rig §9)."""
-        asked_again = attempt.requested and attempt.call == before.call and not before.failed
-        if asked_again and self.ours and self.key is not None:
+        if self.ours and self.key is not None:
             message = self._host.inbox.for_redirect(self.key)
             if message is not None:
                 self.run.input(out, message.text, self._adopt(message))
 
-    def _settle(self, out: Folding, attempt: Attempt) -> None:
-        """Say what is still missing of this attempt's text, as Hermes gives it."""
-        attempt.settled = True
-        iteration, truth = attempt.iteration, attempt.truth
-        if iteration is not None and truth is not None:
-            self.run.show(out, iteration, "text", iteration.text.settle(truth))
-            iteration.certain = True
-        if attempt.interim is not None:
-            self._tell_interim(out, attempt)
-
-    def _tell_interim(self, out: Folding, attempt: Attempt) -> None:
-        if attempt.iteration is not None:
-            self.run.interim(out, attempt.iteration, attempt.interim or "")
-
-    def _tell_tool(self, out: Folding, tool: Tool) -> None:
-        attempt = tool.attempt
-        self.run.tool_started(out, tool, attempt.iteration or self._place(out, attempt))
-
     def _tell_end(self, out: Folding) -> None:
         self.run.end(out, self.ending or self.conclusion, self._answer)
-        self._steps.clear()
+        self._script.clear()
         self._linger(out)
 
     # ── small things ──

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loomid.lmp.facts import Arrival, Tick
-from loomid.lmp.frames import Event
 from loomid.lmp.runs import Outcome, Runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from loomid.lmp.frames import Event
 
 KEY = b"k" * 32
 
@@ -68,42 +71,44 @@ class Driver:
             self.ended += [tag for tag in outcome.release if not tag.startswith("~")]
 
 
+_ROWS: dict[str, Callable[[Any], list[Any]]] = {
+    "run.started": lambda p: ["started", p.title, p.surface, p.provider, ",".join(p.can)],
+    "run.delta": lambda p: ["delta", p.kind, p.iteration, p.text],
+    "run.text": lambda p: ["text", p.iteration, p.text],
+    "run.input": lambda p: ["input", p.text],
+    "run.interim": lambda p: ["interim", p.text, p.already_streamed],
+    "run.tool_started": lambda p: ["tool", p.iteration, p.index, p.tool, p.preview],
+    "run.tool_finished": lambda p: ["tool end", p.iteration, p.index, p.tool, p.ok],
+    "run.completed": lambda p: ["completed", p.status, p.text, p.error, p.finished],
+    "run.failed": lambda p: ["failed", p.error],
+    "approval.required": lambda p: ["approval", p.command, [c.choice for c in p.choices]],
+    "approval.resolved": lambda p: ["resolved", p.choice, p.decided_by, p.outcome],
+    "notification": lambda p: ["notification", p.category, p.source, p.text],
+    "gateway.status": lambda p: ["gateway", p.online],
+    "task.updated": lambda p: ["task", p.status],
+}
+
+
 def brief(events: Iterable[Event]) -> list[list[Any]]:
     """Events as short rows, ids and times left out, adjacent deltas joined."""
     rows: list[list[Any]] = []
     for event in events:
-        p: Any = event.payload
-        match event.type:
-            case "run.delta":
-                row = ["delta", p.kind, p.iteration, p.text]
-                if rows and rows[-1][:3] == row[:3]:
-                    rows[-1][3] += p.text
-                    continue
-            case "run.started":
-                row = ["started", p.title, p.surface, p.provider, ",".join(p.can)]
-            case "run.text":
-                row = ["text", p.iteration, p.text]
-            case "run.input":
-                row = ["input", p.text]
-            case "run.interim":
-                row = ["interim", p.text, p.already_streamed]
-            case "run.tool_started":
-                row = ["tool", p.iteration, p.index, p.tool, p.preview]
-            case "run.tool_finished":
-                row = ["tool end", p.iteration, p.index, p.tool, p.ok]
-            case "run.completed":
-                row = ["completed", p.status, p.text, p.error, p.finished]
-            case "run.failed":
-                row = ["failed", p.error]
-            case "approval.required":
-                row = ["approval", p.command, [c.choice for c in p.choices]]
-            case "approval.resolved":
-                row = ["resolved", p.choice, p.decided_by, p.outcome]
-            case "notification":
-                row = ["notification", p.category, p.source, p.text]
-            case "gateway.status":
-                row = ["gateway", p.online]
-            case _:
-                row = ["task", p.status]
-        rows.append(row)
+        row = _ROWS[event.type](event.payload)
+        if row[0] == "delta" and rows and rows[-1][:3] == row[:3]:
+            rows[-1][3] += row[3]
+        else:
+            rows.append(row)
     return rows
+
+
+def views(events: Iterable[Event]) -> dict[str, dict[int, str]]:
+    """run id → iteration → text, as a phone that follows the events would show it."""
+    shown: dict[str, dict[int, str]] = {}
+    for event in events:
+        p: Any = event.payload
+        texts = shown.setdefault(event.run_id or "", {})
+        if event.type == "run.delta" and p.kind == "text":
+            texts[p.iteration] = texts.get(p.iteration, "") + p.text
+        elif event.type == "run.text":
+            texts[p.iteration] = p.text
+    return shown

@@ -45,7 +45,8 @@ def delta(text: str, turn: str = "t1", iteration: int = 1) -> dict[str, Any]:
 
 
 def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
+    sys.stdout.write(json.dumps(what) + "\n")  # print would let threads mix their lines
+    sys.stdout.flush()
 
 
 class Host:

@@ -7,20 +7,28 @@ longer than 600 characters were cut when the traces were recorded.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_shim import wire
-from loomid.lmp.facts import Arrival, GatewayUp
+from loomid.lmp.facts import Arrival, GatewayUp, Tick
+from tests.support.folding import Driver, brief
 
-TRACES = Path(__file__).parent.parent / "data" / "traces"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loomid.lmp.frames import Event
+
+DATA = Path(__file__).parent.parent / "data"
+TRACES = DATA / "traces"
+GOLDEN = DATA / "golden"
 RELEASES = ("19", "20", "22")
 SCENARIOS = (
-    "say second tool tooltext tools approve deny approval_timeout clarify stop busy fail500"
-    " fail400 drop think new other_chat"
-).split()
-_FOLLOW_UPS = {"/stop", "say 4 30", "/new"}  # a scenario's message that is not its last or first
+    *("say", "second", "tool", "tooltext", "tools", "approve", "deny", "approval_timeout"),
+    *("clarify", "stop", "busy", "fail500", "fail400", "drop", "think", "new", "other_chat"),
+)
 EPOCH = 1_796_000_000.0
 BOOT = "boot"
 GATEWAY = "gw"
@@ -230,3 +238,32 @@ def arrivals(release: str) -> Iterator[tuple[str, Arrival]]:
     yield SCENARIOS[0], Arrival(GATEWAY, BOOT, 0, EPOCH, EPOCH, gateway_up(release))
     for n, (scenario, t, fact) in enumerate(Converter(release).facts(), start=1):
         yield scenario, Arrival(GATEWAY, BOOT, n, t, t, fact)
+
+
+def replay(release: str) -> dict[str, list[Event]]:
+    """The events of a whole trace by scenario."""
+    driver = Driver(GATEWAY, t0=EPOCH)
+    events: dict[str, list[Event]] = {}
+    present = SCENARIOS[0]
+    for scenario, arrival in arrivals(release):
+        if scenario != present:  # what is due by now belongs to the one before
+            events[present] += driver.take(replace(arrival, n=0, fact=Tick()))
+            present = scenario
+        events.setdefault(scenario, []).extend(driver.take(arrival))
+    driver.now = arrival.at
+    events[present] += driver.wait(1.0)
+    return events
+
+
+def main() -> None:
+    """Write the golden summaries anew: python -m tests.support.traces"""
+    for release in RELEASES:
+        rows = {name: brief(events) for name, events in replay(release).items()}
+        text = json.dumps(rows, ensure_ascii=False, indent=1)
+        # One event a line.
+        text = re.sub(r"\n {3,}", " ", text).replace("\n  ]", " ]")
+        (GOLDEN / f"runs-{release}.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

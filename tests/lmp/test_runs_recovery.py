@@ -1,0 +1,104 @@
+"""A restart of loomid at any moment is invisible: stored facts give the same state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loomid.lmp import facts
+from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.frames import RUN_ENDS, Event
+from loomid.lmp.runs import Runs
+from tests.support.anyfacts import arrivals
+from tests.support.folding import KEY, Driver
+from tests.support.turns import EDITS_UP, STREAM_UP, numbered, orders, turns
+
+MODEST = settings(max_examples=150, deadline=None)
+
+
+def with_ticks(given_arrivals: list[Arrival]) -> list[Arrival]:
+    """The arrivals with the ticks that a pump would put between them."""
+    runs, rows = Runs("gw", KEY), []
+    for arrival in given_arrivals:
+        for _ in range(50):
+            due = runs.deadline
+            if due is None or due >= arrival.at:
+                break
+            rows.append(Arrival("gw", "", 0, due, due, Tick()))
+            runs.fold(rows[-1])
+        rows.append(arrival)
+        runs.fold(arrival)
+    return rows
+
+
+class Disk(Driver):
+    """Folds exactly what it is given; facts pass through their stored form."""
+
+    def replay(self, rows: list[Arrival]) -> list[tuple[Event, ...]]:
+        before = len(self.outcomes)
+        for arrival in rows:
+            self._fold(arrival)
+        self.stored = [(tag, _stored(kept)) for tag, kept in self.stored]
+        return [outcome.events for outcome in self.outcomes[before:]]
+
+
+def _stored(arrival: Arrival) -> Arrival:
+    fact = facts.load(arrival.kind, facts.dump(arrival.fact))
+    assert fact == arrival.fact
+    return replace(arrival, fact=fact)
+
+
+def check_cut(rows: list[Arrival], cut: int) -> None:
+    original, restarted = Disk(), Disk()
+    original.replay(rows[:cut])
+    restarted.runs = original.recovered()
+    restarted.stored, restarted.ended = list(original.stored), list(original.ended)
+    assert restarted.replay(rows[cut:]) == original.replay(rows[cut:])
+    assert [o.retain for o in restarted.outcomes] == [o.retain for o in original.outcomes[cut:]]
+    assert restarted.stored == original.stored
+    assert restarted.ended == original.ended
+    assert restarted.runs.live() == original.runs.live()
+
+
+@MODEST
+@given(arrivals(), st.data())
+def test_restart_amid_any_facts(given_arrivals: list[Arrival], data: st.DataObject) -> None:
+    rows = with_ticks(given_arrivals)
+    check_cut(rows, data.draw(st.integers(0, len(rows))))
+
+
+@MODEST
+@given(st.data(), st.booleans())
+def test_restart_amid_realistic_turns(data: st.DataObject, edits: bool) -> None:
+    timed = [(999.0, EDITS_UP if edits else STREAM_UP)]
+    for turn in range(data.draw(st.integers(1, 3))):
+        script = data.draw(turns(f"s1:s1:t{turn}"))
+        timed += data.draw(orders(script, t0=1_000.0 + data.draw(st.sampled_from([0.0, 5.0]))))
+    rows = with_ticks(numbered(sorted(timed, key=lambda row: row[0])))
+    check_cut(rows, data.draw(st.integers(0, len(rows))))
+
+
+@MODEST
+@given(arrivals(most=80))
+def test_any_facts(given_arrivals: list[Arrival]) -> None:
+    """Whatever comes: nothing is raised, and each run has one frame and one end."""
+    driver = Driver()
+    for arrival in given_arrivals:
+        driver.take(arrival)
+    state: dict[str, str] = {}
+    for event in driver.events:
+        if event.run_id is None or not event.type.startswith("run."):
+            continue
+        seen = state.get(event.run_id)
+        assert (event.type == "run.started") == (seen is None)
+        assert seen != "over"
+        state[event.run_id] = "over" if event.type in RUN_ENDS else "live"
+    live = {view.run_id for view in driver.runs.live()}
+    assert live == {run_id for run_id, now in state.items() if now == "live"}
+    asked = [e.payload.approval_id for e in driver.events if e.type == "approval.required"]
+    decided = [e.payload.approval_id for e in driver.events if e.type == "approval.resolved"]
+    assert set(decided) <= set(asked)
+    online = [e.payload.online for e in driver.events if e.type == "gateway.status"]
+    assert online[:1] in ([], [True])
