@@ -143,7 +143,7 @@ class Store:
                 SELECT first, first + ?, ?, ?, ? FROM (SELECT 1 + max(?,
                     coalesce((SELECT max(reserved) FROM start), 0),
                     coalesce((SELECT max(position) FROM event), 0)) AS first)""",
-                (block, kernel, self._file, broken, int(self._clock() * 1000)),
+                (block, kernel, self._file, broken, int(self._clock() * 1e6)),
             )
             connection.execute(
                 "DELETE FROM start WHERE id <= (SELECT max(id) FROM start) - ?", (keep,)
