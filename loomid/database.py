@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FILE_MARK = "user.loomid.file"
+
 # One entry a schema version, each a list of statements; only ever append.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
         """CREATE TABLE start (
             id INTEGER PRIMARY KEY, first INTEGER NOT NULL, reserved INTEGER NOT NULL,
-            kernel TEXT NOT NULL, inode INTEGER NOT NULL, broken INTEGER NOT NULL,
+            kernel TEXT NOT NULL, file TEXT NOT NULL, broken INTEGER NOT NULL,
             clean INTEGER NOT NULL DEFAULT 0)""",
         """CREATE TABLE event (
             position INTEGER PRIMARY KEY, ts REAL NOT NULL, type TEXT NOT NULL,
@@ -154,8 +157,8 @@ def _transaction(work: Callable[[sqlite3.Connection], T], connection: sqlite3.Co
     return result
 
 
-def prepare(path: Path) -> int:
-    """Make the file where it is missing, for this account alone; its inode.
+def prepare(path: Path) -> str:
+    """Make the file where it is missing, for this account alone; what tells it from copies.
 
     Before any connection is open: closing a file drops SQLite's locks on it. SQLite
     gives -wal and -shm the mode of the file. Raises OSError.
@@ -163,9 +166,22 @@ def prepare(path: Path) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(handle, 0o600)
-        return os.fstat(handle).st_ino
+        return f"{os.fstat(handle).st_ino}:{_mark(handle).hex()}"
     finally:
         os.close(handle)
+
+
+def _mark(handle: int) -> bytes:
+    """A mark that few ways of copying a file keep: an inode number alone is soon used again."""
+    try:
+        return os.getxattr(handle, FILE_MARK)
+    except OSError:
+        mark = secrets.token_bytes(8)
+    try:
+        os.setxattr(handle, FILE_MARK, mark)
+    except OSError:
+        return b""  # this file system has no such attributes
+    return mark
 
 
 def migrate(connection: sqlite3.Connection) -> None:

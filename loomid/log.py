@@ -11,7 +11,7 @@ import contextlib
 import logging
 import sqlite3
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -95,21 +95,17 @@ class Batch:
             self.facts = [one for one in self.facts if (one[0].gateway_id, one[1]) not in gone]
 
 
-def _urgent(type_: str) -> bool:
-    return type_ in frames.RUN_ENDS or type_.startswith("approval.")
-
-
 def _event(row: EventRow) -> Event:
-    _, ts, type_, task_id, run_id, _, payload = row
-    return frames.Event(
-        msgspec.json.decode(payload, type=frames.EVENTS[type_]), ts, task_id, run_id
-    )
+    _, ts, type_, task_id, run_id, _, body = row
+    payload = msgspec.json.decode(body, type=frames.EVENTS[type_])
+    return frames.Event(payload, ts, task_id, run_id)
 
 
 def _entry(row: EventRow, *, replay: bool = False) -> Entry:
     position, ts, type_, task_id, run_id, _, payload = row
     parts = frames.frame_parts(type_, ts, task_id, run_id, payload, replay=replay)
-    return Entry(position, parts, type_, _urgent(type_))
+    urgent = type_ in frames.RUN_ENDS or type_.startswith("approval.")
+    return Entry(position, parts, type_, urgent)
 
 
 def _encode(events: list[Event]) -> Iterator[tuple[Event, bytes]]:
@@ -276,13 +272,7 @@ class Log:
             release=batch.release,
             ended=[pair for pair in batch.release if not pair[1].startswith(NOT_A_TURN)],
             acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
-            tasks=[
-                (
-                    *(t.task_id, t.gateway_id, t.session_key, t.session_id),
-                    *(t.surface, t.model, t.at, t.prompt),
-                )
-                for t in batch.tasks
-            ],
+            tasks=[astuple(task) for task in batch.tasks],
         )
 
     async def _attempt(self, encoded: list[tuple[Event, bytes]], base: Rows) -> bool:

@@ -1,7 +1,7 @@
 """Positions: handed out once, whatever happens to the process, the machine or the file.
 
 They are reserved on disk in blocks before the first of a block is handed out, and each
-start begins above every reservation and above the clock in milliseconds. So a position
+start begins above every reservation and above the clock in microseconds. So a position
 from a history that this database has lost lies where none can lie.
 """
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from loomid.store import Start, Store
 
 # Large enough to outlast a long outage of the disk; small enough that an unclean stop
-# does not push positions far ahead of the clock.
-BLOCK = 2**18
+# pushes positions only a second ahead of the clock, on which a lost history relies.
+BLOCK = 2**20
 LOW_WATER = BLOCK // 4 * 3
 STARTS_KEPT = 4096
 

@@ -77,10 +77,10 @@ class Store:
     """The open database. `safe` is the connection whose commits survive a power loss."""
 
     def __init__(
-        self, path: Path, inode: int, line: Line, safe: Line, clock: Callable[[], float]
+        self, path: Path, file: str, line: Line, safe: Line, clock: Callable[[], float]
     ) -> None:
         self._path = path
-        self._inode = inode
+        self._file = file
         self._line = line
         self._clock = clock
         self.safe = safe
@@ -93,7 +93,7 @@ class Store:
         holds it.
         """
         try:
-            inode = prepare(path)
+            file = prepare(path)
         except OSError as error:
             raise StateError(
                 f"cannot write {path}: {error.strerror}; give this account write access to "
@@ -108,7 +108,7 @@ class Store:
             except BaseException:
                 await safe.close()
                 raise
-        return cls(path, inode, line, safe, clock)
+        return cls(path, file, line, safe, clock)
 
     async def close(self) -> None:
         """Close both connections."""
@@ -134,16 +134,16 @@ class Store:
 
         def work(connection: sqlite3.Connection) -> list[Start]:
             last = connection.execute(
-                "SELECT kernel, inode, clean FROM start ORDER BY id DESC LIMIT 1"
+                "SELECT kernel, file, clean FROM start ORDER BY id DESC LIMIT 1"
             ).fetchone()
             # Power loss, or another file than the one the last start wrote.
-            broken = bool(last) and ((not last[2] and last[0] != kernel) or last[1] != self._inode)
+            broken = bool(last) and ((not last[2] and last[0] != kernel) or last[1] != self._file)
             connection.execute(
-                """INSERT INTO start (first, reserved, kernel, inode, broken)
+                """INSERT INTO start (first, reserved, kernel, file, broken)
                 SELECT first, first + ?, ?, ?, ? FROM (SELECT 1 + max(?,
                     coalesce((SELECT max(reserved) FROM start), 0),
                     coalesce((SELECT max(position) FROM event), 0)) AS first)""",
-                (block, kernel, self._inode, broken, int(self._clock() * 1000)),
+                (block, kernel, self._file, broken, int(self._clock() * 1e6)),
             )
             connection.execute(
                 "DELETE FROM start WHERE id <= (SELECT max(id) FROM start) - ?", (keep,)

@@ -3,6 +3,8 @@
 Recovery rests on one rule: the state of each *owner* (a turn, an approval, a message on
 its way, the gateway) follows from the arrivals that touched it. An arrival is kept while
 an owner that it touched lives, so folding the kept ones again gives the same state.
+Its tag follows from the arrival alone: folded again, it may touch fewer owners, as
+some are gone by then, but must be found under the same tag.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_shim.wire import ApprovalAsked
 from loomid.lmp.frames import Event, Payload
 
 if TYPE_CHECKING:
@@ -69,6 +72,16 @@ class Folding:
         self.events.append(Event(payload, self.at, task_id, run_id))
 
 
+def tag_of(arrival: Arrival) -> str:
+    """A turn's own facts, which touch nothing else, share its id; others stand alone."""
+    turn_id: str | None = getattr(arrival.fact, "turn_id", None)
+    if turn_id is not None and type(arrival.fact) is not ApprovalAsked:
+        return turn_id
+    if arrival.n:
+        return f"~{arrival.boot}:{arrival.n}"
+    return f"~{arrival.kind}:{arrival.boot}:{arrival.at!r}"
+
+
 class Retention:
     """Which tags are still needed, and by which owners."""
 
@@ -77,15 +90,10 @@ class Retention:
         self._owners: dict[str, set[str]] = {}  # tag → owners
 
     def keep(self, arrival: Arrival, touched: set[str]) -> str | None:
-        """The tag for an arrival that touched these owners."""
+        """The tag for an arrival that touched these owners; None if there are none."""
         if not touched:
             return None
-        if len(touched) == 1:
-            tag = next(iter(touched))
-        elif arrival.n:
-            tag = f"~fact:{arrival.boot}:{arrival.n}"
-        else:
-            tag = f"~{arrival.kind}:{arrival.boot}:{arrival.at!r}"
+        tag = tag_of(arrival)
         for owner in touched:
             self._hold(tag, owner)
         return tag

@@ -97,15 +97,20 @@ class Runs:
     # ── the fold ──
 
     def fold(self, arrival: Arrival) -> Outcome:
-        """Take one arrival. Never raises, whatever comes; the same facts, the same events."""
+        """Take one arrival. Never raises, whatever comes; the same facts, the same events.
+
+        Time passes by ticks and all other arrivals but a turn's own facts: these touch
+        that turn alone (see folding).
+        """
         out = Folding(arrival)
-        for owner in self._alarms.due(arrival.at):
-            self._wake(out, owner)
         fact = arrival.fact
         if type(fact) in TURN_FACTS:
             self._turn_fact(out, fact)
-        elif (take := _TAKE.get(type(fact))) is not None:
-            take(self, out, fact)
+        else:
+            for owner in self._alarms.due(arrival.at):
+                self._wake(out, owner)
+            if (take := _TAKE.get(type(fact))) is not None:
+                take(self, out, fact)
         for owner in out.touched:
             turn = self._turns.get(owner)
             if turn is not None:

@@ -127,6 +127,8 @@ class Turn:
     def take(self, out: Folding, fact: object) -> None:
         """One of TURN_FACTS."""
         out.touched.add(self.turn_id)
+        if self.run.due is not None and out.at >= self.run.due:
+            self.run.flush(out)
         self._last_at = out.at
         _TAKE[type(fact)](self, out, fact)
         self._go(out)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from loomid.database import FILE_MARK
 from loomid.lmp import frames
 from loomid.log import Batch, Exhausted, Gone
 from loomid.positions import BLOCK
@@ -208,6 +210,19 @@ async def test_a_database_restored_in_place(path: Path, tmp_path: Path):
     async with open_log(path) as log:
         assert log.resumable(stopped)
         assert not log.resumable(lost)
+
+
+async def test_a_copy_of_the_file_is_another_file(path: Path):
+    async with open_log(path) as log:
+        await push(log, "a")
+        before = log.visible
+    try:
+        os.removexattr(path, FILE_MARK)  # as cp, scp or rsync would
+    except OSError:
+        pytest.skip("no extended attributes here")
+    async with open_log(path) as log:
+        assert not log.resumable(before)
+        assert log.resumable(log.visible)
 
 
 async def test_a_slow_reader_is_told(path: Path):

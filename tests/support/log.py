@@ -130,6 +130,8 @@ def replace_by_copy(backup: Path, path: Path) -> None:
     """Restore a database as people do: the file is another one afterwards."""
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
+    # The replaced file stays, so that the new one cannot get its inode.
+    path.rename(path.with_suffix(f".{path.stat().st_ino}"))
     fresh = path.with_suffix(".fresh")
     shutil.copyfile(backup, fresh)
     fresh.replace(path)
