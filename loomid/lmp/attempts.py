@@ -41,8 +41,8 @@ class Attempt:
         self.received: list[str] = []
         self.length = 0
         self.waiting: list[tuple[Kind, str]] = []
-        self.touched = False
-        """A delta of it came."""
+        self.touched: set[Kind] = set()
+        """Kinds that a delta came of."""
         self.iteration: Iteration | None = None
         """Its place in the run, once it is this attempt's turn to be shown."""
         self.settled = False
@@ -70,7 +70,7 @@ class Attempt:
 
         A settled attempt only notes it, so that the next late one is known as such.
         """
-        self.touched = True
+        self.touched.add(kind)
         if not self.settled:
             self.waiting.append((kind, piece))
         if kind == "text":
@@ -169,7 +169,7 @@ class Attempts:
         """Whether a delta is still this attempt's although a further one has begun."""
         if following.touched:
             return False
-        if attempt.received and piece.startswith("\n\n"):
+        if kind in attempt.touched and piece.startswith("\n\n"):
             return False  # so begins the first delta after a redirect (rig §2)
         if attempt.stream_end is None:
             # Its end may be on the way, or lost.

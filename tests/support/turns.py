@@ -93,7 +93,7 @@ def turns(draw: st.DrawFn, turn_id: str = "s1:s1:t1", *, edits: bool = False) ->
                 script.sync(wire.ApiFailed(turn_id, "s1", call, 500, "server_error", True, "500"))
                 script.facts.append(("pause", None))
             else:
-                script.retracts |= bool(failed)
+                script.retracts = True
             if how == "diverge":
                 pieces = ["other ", *pieces]
                 text = "".join(pieces)
