@@ -84,6 +84,10 @@ class Attempt:
         if self.over_at is None:
             self.over_at = at
 
+    def drained(self, at: float) -> bool:
+        """It is over since so long that no deltas of it can come any more."""
+        return self.over_at is not None and at >= self.over_at + DRAIN_S
+
     def complete(self) -> bool:
         """All deltas are here: what came equals what Hermes says."""
         truth = self.truth
@@ -135,7 +139,9 @@ class Attempts:
         None when the number lies behind the last attempt's: then nothing can come of it.
         """
         for attempt in self._by_call.get(call, ()):
-            if not getattr(attempt, what):
+            # A call that failed long ago, and was made again, has lost that fact.
+            lost = attempt.failed and attempt is not self.last and attempt.drained(at)
+            if not getattr(attempt, what) and not lost:
                 return attempt, False
         if self.last is not None and call < self.last.call:
             return None, False
@@ -178,5 +184,4 @@ class Attempts:
             return attempt.expects(kind, piece)
         # A failed stream's last deltas, or its retry's first? Both are possible for a short
         # time, while the retry has not said that it started; the end sets right what is shown.
-        fresh = attempt.over_at is None or at < attempt.over_at + DRAIN_S
-        return fresh and attempt.length > 0 and not following.started
+        return attempt.length > 0 and not following.started and not attempt.drained(at)

@@ -13,7 +13,7 @@ from loomid.lmp.frames import RUN_ENDS, Event
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
 from tests.support.folding import KEY, Driver
-from tests.support.turns import EDITS_UP, STREAM_UP, numbered, orders, turns
+from tests.support.turns import EDITS_UP, STREAM_UP, edited_turns, numbered, orders, turns
 
 MODEST = settings(max_examples=150, deadline=None)
 
@@ -74,7 +74,7 @@ def test_restart_amid_any_facts(given_arrivals: list[Arrival], data: st.DataObje
 def test_restart_amid_realistic_turns(data: st.DataObject, edits: bool) -> None:
     timed = [(999.0, EDITS_UP if edits else STREAM_UP)]
     for turn in range(data.draw(st.integers(1, 3))):
-        script = data.draw(turns(f"s1:s1:t{turn}"))
+        script = data.draw((edited_turns if edits else turns)(f"s1:s1:t{turn}"))
         timed += data.draw(orders(script, t0=1_000.0 + data.draw(st.sampled_from([0.0, 5.0]))))
     rows = with_ticks(numbered(sorted(timed, key=lambda row: row[0])))
     check_cut(rows, data.draw(st.integers(0, len(rows))))
