@@ -179,7 +179,8 @@ class Attempts:
             return False  # so begins the first delta after a redirect (rig §2)
         if attempt.stream_end is None:
             # Its end may be on the way, or lost.
-            return not following.started or at < following.started_at + DRAIN_S
+            waiting = not following.started or at < following.started_at + DRAIN_S
+            return waiting and not attempt.drained(at)
         if attempt.truth:
             return attempt.expects(kind, piece)
         # A failed stream's last deltas, or its retry's first? Both are possible for a short

@@ -199,7 +199,6 @@ def test_text_that_hooks_gave_is_not_previewed_again() -> None:
     d.facts([wire.TurnAnswered("s1:s1:t1", "the answer!"), ended()])
     d.fact(wire.Edited("chat", "out2", "\n\nthe answer!", True))
     assert [row for row in brief(d.events) if row[0] != "task"] == [
-        ["delta", "text", 1, "preamble"],
         ["interim", "preamble", True],
         ["tool", 1, 0, "terminal", "ls"],
         ["tool end", 1, 0, "terminal", True],
