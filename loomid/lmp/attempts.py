@@ -1,4 +1,4 @@
-"""Attempts at model calls: which stream fact belongs to which (rig/README.md §2, §3).
+"""Attempts at model calls: which stream fact belongs to which (hermes.md §6.2).
 
 Each stream hook of Hermes has a queue and a thread of its own, so their facts race;
 within one hook order holds. The pair (turn, call number) names no attempt for sure:
@@ -176,7 +176,7 @@ class Attempts:
         if following.touched:
             return False
         if kind in attempt.touched and piece.startswith("\n\n"):
-            return False  # so begins the first delta after a redirect (rig §2)
+            return False  # so begins the first delta after a redirect
         if attempt.stream_end is None:
             # Its end may be on the way, or lost.
             waiting = not following.started or at < following.started_at + DRAIN_S

@@ -9,8 +9,8 @@ import pytest
 from hermes_shim import wire
 from loomid.lmp.facts import GatewayLost
 from loomid.lmp.preview import COMMAND_BYTES
-from tests.lmp.test_runs_endings import KEY, answered, asked, driver, ended, started
 from tests.support.folding import Driver, brief
+from tests.support.plain import KEY, answered, asked, driver, ended, started
 
 ALL = ["once", "session", "always", "deny"]
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_shim import wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, Tick
 from loomid.lmp.frames import RUN_ENDS, Event
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
 from tests.support.folding import KEY, Driver
+from tests.support.plain import OLD_UP, answered, asked, driver, ended, injected, started
 from tests.support.turns import EDITS_UP, STREAM_UP, edited_turns, numbered, orders, turns
 
 MODEST = settings(max_examples=150, deadline=None)
@@ -102,3 +104,23 @@ def test_any_facts(given_arrivals: list[Arrival]) -> None:
     assert set(decided) <= set(asked)
     online = [e.payload.online for e in driver.events if e.type == "gateway.status"]
     assert online[:1] in ([], [True])
+
+
+def test_ended_run_of_a_lost_host_stays_ended() -> None:
+    """How it was told depended on what that host could do, which must be known again."""
+    d = driver(OLD_UP)
+    d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", 0, "done"), ended()])
+    d.fact(facts.GatewayLost())
+    d.events.clear()
+    d.runs = d.recovered()
+    assert d.runs.live() == []
+    assert d.wait(1) == []
+    d.wait(31)
+    assert len(d.stored) == 2
+
+
+def test_tags_that_are_no_turn_ids_can_be_told() -> None:
+    d = driver()
+    d.facts([injected("in1", "do it"), started(), asked(), *answered()])
+    d.wait(0.1)
+    assert {tag for tag, _ in d.stored if not tag.startswith("~")} == {"s1:s1:t1"}

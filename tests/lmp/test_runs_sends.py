@@ -8,7 +8,9 @@ import pytest
 
 from hermes_shim import wire
 from loomid.lmp.ids import task_id
-from tests.lmp.test_runs_endings import (
+from tests.support.folding import KEY as ID_KEY
+from tests.support.folding import Driver, brief
+from tests.support.plain import (
     KEY,
     OLD_UP,
     answered,
@@ -19,8 +21,6 @@ from tests.lmp.test_runs_endings import (
     injected,
     started,
 )
-from tests.support.folding import KEY as ID_KEY
-from tests.support.folding import Driver, brief
 
 
 def sent(text: str = "hello", **more: Any) -> wire.Sent:

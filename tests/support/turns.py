@@ -2,7 +2,7 @@
 
 A turn is made as a causal list of (hook, fact). The synchronous hooks share one order;
 each stream hook has a queue of its own, so its facts may come later than their cause, but
-never out of their own order (rig/README.md §2).
+never out of their own order.
 """
 
 from __future__ import annotations
