@@ -1,4 +1,4 @@
-"""Attempts at model calls: which stream fact belongs to which (rig/README.md §2, §3).
+"""Attempts at model calls: which stream fact belongs to which (hermes.md §6.2).
 
 Each stream hook of Hermes has a queue and a thread of its own, so their facts race;
 within one hook order holds. The pair (turn, call number) names no attempt for sure:
@@ -41,8 +41,8 @@ class Attempt:
         self.received: list[str] = []
         self.length = 0
         self.waiting: list[tuple[Kind, str]] = []
-        self.touched = False
-        """A delta of it came."""
+        self.touched: set[Kind] = set()
+        """Kinds that a delta came of."""
         self.iteration: Iteration | None = None
         """Its place in the run, once it is this attempt's turn to be shown."""
         self.settled = False
@@ -70,7 +70,7 @@ class Attempt:
 
         A settled attempt only notes it, so that the next late one is known as such.
         """
-        self.touched = True
+        self.touched.add(kind)
         if not self.settled:
             self.waiting.append((kind, piece))
         if kind == "text":
@@ -83,6 +83,10 @@ class Attempt:
         """A fact says that the model call is over."""
         if self.over_at is None:
             self.over_at = at
+
+    def drained(self, at: float) -> bool:
+        """It is over since so long that no deltas of it can come any more."""
+        return self.over_at is not None and at >= self.over_at + DRAIN_S
 
     def complete(self) -> bool:
         """All deltas are here: what came equals what Hermes says."""
@@ -135,7 +139,9 @@ class Attempts:
         None when the number lies behind the last attempt's: then nothing can come of it.
         """
         for attempt in self._by_call.get(call, ()):
-            if not getattr(attempt, what):
+            # A call that failed long ago, and was made again, has lost that fact.
+            lost = attempt.failed and attempt is not self.last and attempt.drained(at)
+            if not getattr(attempt, what) and not lost:
                 return attempt, False
         if self.last is not None and call < self.last.call:
             return None, False
@@ -169,14 +175,14 @@ class Attempts:
         """Whether a delta is still this attempt's although a further one has begun."""
         if following.touched:
             return False
-        if attempt.received and piece.startswith("\n\n"):
-            return False  # so begins the first delta after a redirect (rig §2)
+        if kind in attempt.touched and piece.startswith("\n\n"):
+            return False  # so begins the first delta after a redirect
         if attempt.stream_end is None:
             # Its end may be on the way, or lost.
-            return not following.started or at < following.started_at + DRAIN_S
+            waiting = not following.started or at < following.started_at + DRAIN_S
+            return waiting and not attempt.drained(at)
         if attempt.truth:
             return attempt.expects(kind, piece)
         # A failed stream's last deltas, or its retry's first? Both are possible for a short
         # time, while the retry has not said that it started; the end sets right what is shown.
-        fresh = attempt.over_at is None or at < attempt.over_at + DRAIN_S
-        return fresh and attempt.length > 0 and not following.started
+        return attempt.length > 0 and not following.started and not attempt.drained(at)

@@ -104,6 +104,11 @@ class Retention:
             self._owners[tag].discard(former)
             self._hold(tag, owner)
 
+    def share(self, owner: str, other: str) -> None:
+        """What the other owner needs, this one needs as well."""
+        for tag in self._tags.get(other, ()):
+            self._hold(tag, owner)
+
     def release(self, owner: str) -> list[str]:
         """The owner is gone: the tags that nobody needs any more."""
         free: list[str] = []

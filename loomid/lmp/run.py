@@ -108,7 +108,7 @@ class Run:
     def interim(self, out: Folding, iteration: Iteration, said: str) -> None:
         """Text that accompanies tool calls; it was streamed unless it is a text of its own."""
         text = said.strip()
-        streamed = text == iteration.text.text
+        streamed = text in iteration.text.text
         if text and not (streamed and iteration.interim):
             iteration.interim |= streamed
             self.tell(out, RunInterim(run_id=self.run_id, text=text, already_streamed=streamed))

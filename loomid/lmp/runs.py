@@ -145,6 +145,8 @@ class Runs:
                 return
             turn = self._turns[fact.turn_id] = Turn(fact.turn_id, out.boot, self._host, out.at)
             self._by_run[turn.run.run_id] = turn.turn_id
+            # How its text is told depends on what its host can do.
+            self._host.retention.share(turn.turn_id, f"~boot:{out.boot}")
         if turn.live:
             turn.take(out, fact)
         else:
@@ -202,7 +204,7 @@ class Runs:
 
     def _processing_ended(self, out: Folding, fact: wire.ProcessingEnded) -> None:
         """Hermes is done with a message. Its turn may be another message's by then: 0.19 and
-        0.20 run what came meanwhile inside the first one's processing (rig §4)."""
+        0.20 run what came meanwhile inside the first one's processing."""
         turns = [t for t in self._of_key(fact.session_key) if t.ours]
         bound = [t for t in turns if fact.message_id in t.messages]
         guests = [t for t in turns if t not in bound and not t.has_own_handler]

@@ -1,7 +1,8 @@
 """What Hermes sends to our chats: part of a run, or a notification (hermes.md §10).
 
-Everything a run says is sent to its chat as well, whether or not hooks told it already
-(rig §4). Texts are not stable (trap 29), so nothing here reads their wording.
+Everything a run says is sent to its chat as well, whether or not hooks told it
+already. Texts are not stable (trap 29), so nothing here reads
+their wording.
 """
 
 from __future__ import annotations

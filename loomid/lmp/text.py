@@ -23,7 +23,7 @@ class Track:
     """Text as it was shown, always stripped at both ends.
 
     Hermes prefixes the first delta of a later iteration with newlines and strips the
-    final text (rig §2), so leading whitespace is dropped and trailing whitespace waits
+    final text, so leading whitespace is dropped and trailing whitespace waits
     until more text follows: what was streamed then equals the final text exactly.
     """
 

@@ -59,7 +59,7 @@ class Tool:
 
 
 class Tools:
-    """The calls of one turn. An id may come again once its call has ended (rig §5)."""
+    """The calls of one turn. An id may come again once its call has ended."""
 
     def __init__(self) -> None:
         self.open: dict[str, Tool] = {}

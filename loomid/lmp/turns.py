@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from loomid.lmp.text import Iteration
 
 NEVER_STARTED_S = 120.0
+"""How long facts are held of a turn whose beginning never comes."""
 LINGER_S = 30.0
 """How long an ended turn is remembered with its texts, for sends that come late."""
 HANDLER_GRACE_S = 5.0
+"""How long a turn may go on whose message Hermes says it has done with."""
 KEYLESS_FAILED_S = 120.0
+"""How long a failed turn is given to go on, where nothing can be asked (cron)."""
 SILENT_S = 6 * 3_600.0
+"""When a turn whose end was lost counts as over."""
 RUNNING_EVERY_S = 2.0
 
 
@@ -332,7 +336,7 @@ class Turn:
         return attempt
 
     def _redirected(self, out: Folding, _before: Attempt, _attempt: Attempt) -> None:
-        """The same call asked again without an error: a message was folded in (rig §9)."""
+        """The same call asked again without an error: a message was folded in."""
         if self.ours and self.key is not None:
             message = self._host.inbox.for_redirect(self.key)
             if message is not None:

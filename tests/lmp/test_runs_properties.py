@@ -12,19 +12,19 @@ from hermes_shim import wire
 from loomid.lmp.coalesce import GAP_S
 from loomid.lmp.frames import RUN_ENDS, Event
 from tests.support.folding import Driver, brief, views
-from tests.support.turns import STREAM_UP, Script, numbered, orders, turns
+from tests.support.turns import EDITS_UP, STREAM_UP, Script, edited_turns, numbered, orders, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loomid.lmp.facts import Arrival
+    from loomid.lmp.facts import Arrival, GatewayUp
 
 MODEST = settings(max_examples=150, deadline=None)
 
 
-def run(arrivals: Iterable[Arrival]) -> Driver:
+def run(arrivals: Iterable[Arrival], up: GatewayUp = STREAM_UP) -> Driver:
     driver = Driver(t0=900.0)
-    driver.fact(STREAM_UP)
+    driver.fact(up)
     for arrival in arrivals:
         driver.take(arrival)
         driver.now = arrival.at
@@ -120,6 +120,19 @@ def test_order_of_arrival_is_invisible(data: st.DataObject) -> None:
 def _no_reasoning(events: list[Event]) -> list[Event]:
     """Late reasoning of an attempt without text may be lost: nothing tells its length."""
     return [e for e in events if getattr(e.payload, "kind", "") != "reasoning"]
+
+
+@MODEST
+@given(st.data())
+def test_edits_instead_of_stream_hooks(data: st.DataObject) -> None:
+    """0.19: previews up to 100 ms late; the phone is told the same texts, none twice."""
+    script = data.draw(edited_turns())
+    driver = run(numbered(data.draw(orders(script))), EDITS_UP)
+    check_frame(driver.events)
+    check_texts(script, driver.events)
+    check_rate(driver.events)
+    assert {e.type for e in driver.events}.isdisjoint({"run.text", "notification"})
+    assert len([e for e in driver.events if e.type == "run.tool_started"]) == script.tools
 
 
 @MODEST

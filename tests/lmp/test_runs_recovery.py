@@ -7,13 +7,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_shim import wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, Tick
 from loomid.lmp.frames import RUN_ENDS, Event
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
 from tests.support.folding import KEY, Driver
-from tests.support.turns import EDITS_UP, STREAM_UP, numbered, orders, turns
+from tests.support.plain import OLD_UP, answered, asked, driver, ended, injected, started
+from tests.support.turns import EDITS_UP, STREAM_UP, edited_turns, numbered, orders, turns
 
 MODEST = settings(max_examples=150, deadline=None)
 
@@ -74,7 +76,7 @@ def test_restart_amid_any_facts(given_arrivals: list[Arrival], data: st.DataObje
 def test_restart_amid_realistic_turns(data: st.DataObject, edits: bool) -> None:
     timed = [(999.0, EDITS_UP if edits else STREAM_UP)]
     for turn in range(data.draw(st.integers(1, 3))):
-        script = data.draw(turns(f"s1:s1:t{turn}"))
+        script = data.draw((edited_turns if edits else turns)(f"s1:s1:t{turn}"))
         timed += data.draw(orders(script, t0=1_000.0 + data.draw(st.sampled_from([0.0, 5.0]))))
     rows = with_ticks(numbered(sorted(timed, key=lambda row: row[0])))
     check_cut(rows, data.draw(st.integers(0, len(rows))))
@@ -102,3 +104,23 @@ def test_any_facts(given_arrivals: list[Arrival]) -> None:
     assert set(decided) <= set(asked)
     online = [e.payload.online for e in driver.events if e.type == "gateway.status"]
     assert online[:1] in ([], [True])
+
+
+def test_ended_run_of_a_lost_host_stays_ended() -> None:
+    """How it was told depended on what that host could do, which must be known again."""
+    d = driver(OLD_UP)
+    d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", 0, "done"), ended()])
+    d.fact(facts.GatewayLost())
+    d.events.clear()
+    d.runs = d.recovered()
+    assert d.runs.live() == []
+    assert d.wait(1) == []
+    d.wait(31)
+    assert len(d.stored) == 2
+
+
+def test_tags_that_are_no_turn_ids_can_be_told() -> None:
+    d = driver()
+    d.facts([injected("in1", "do it"), started(), asked(), *answered()])
+    d.wait(0.1)
+    assert {tag for tag, _ in d.stored if not tag.startswith("~")} == {"s1:s1:t1"}

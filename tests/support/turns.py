@@ -2,7 +2,7 @@
 
 A turn is made as a causal list of (hook, fact). The synchronous hooks share one order;
 each stream hook has a queue of its own, so its facts may come later than their cause, but
-never out of their own order (rig/README.md §2).
+never out of their own order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from loomid.lmp.facts import Arrival, GatewayUp
 KEY = "agent:main:loomi:dm:chat"
 STREAM_UP = GatewayUp("rig", "0.22.2", "0.1.0", ["stream"], None)
 EDITS_UP = GatewayUp("rig", "0.19.0", "0.1.0", ["edits"], None)
+
+HOOKS = ("sync", "start", "delta", "end", "interim", "loop")
 
 words = st.lists(
     st.sampled_from(["ah ", "beta ", "ga", "\n", "delta. ", "ε", "👩‍👩‍👦 "]), min_size=1, max_size=6
@@ -73,7 +75,7 @@ def _answered(script: Script, call: int, text: str, tools: int) -> None:
 
 
 @st.composite
-def turns(draw: st.DrawFn, turn_id: str = "s1:s1:t1", *, edits: bool = False) -> Script:
+def turns(draw: st.DrawFn, turn_id: str = "s1:s1:t1") -> Script:
     """A turn of one to three model calls, with retries, redirects, tools and an end."""
     script = Script(turn_id)
     script.sync(wire.TurnStarted(turn_id, "s1", KEY, "loomi", "m", "do it"))
@@ -93,7 +95,7 @@ def turns(draw: st.DrawFn, turn_id: str = "s1:s1:t1", *, edits: bool = False) ->
                 script.sync(wire.ApiFailed(turn_id, "s1", call, 500, "server_error", True, "500"))
                 script.facts.append(("pause", None))
             else:
-                script.retracts |= bool(failed)
+                script.retracts = True
             if how == "diverge":
                 pieces = ["other ", *pieces]
                 text = "".join(pieces)
@@ -151,11 +153,45 @@ def _end(draw: st.DrawFn, script: Script, text: str) -> None:
 
 
 @st.composite
+def edited_turns(draw: st.DrawFn, turn_id: str = "s1:s1:t1") -> Script:
+    """The same on 0.19: no stream hooks, text comes as messages that are edited."""
+    script = Script(turn_id)
+    script.sync(wire.TurnStarted(turn_id, "s1", KEY, "loomi", "m", "do it"))
+    calls = draw(st.integers(1, 3))
+    for call in range(1, calls + 1):
+        pieces = draw(words)
+        text = "".join(pieces)
+        script.sync(wire.ApiStarted(turn_id, "s1", call, "m", "p", "loomi"))
+        shown = "\n\n" if call > 1 else ""
+        message = f"out{call}"
+        for number, piece in enumerate(pieces):
+            shown += piece
+            if number == 0:
+                script.stream("loop", _sent(message, shown + " ▉", edits=True))
+            elif draw(st.booleans()):
+                script.stream("loop", wire.Edited("chat", message, shown + " ▉", False))
+        tools = 0 if call == calls else 1
+        _answered(script, call, text, tools)
+        script.stream("loop", wire.Edited("chat", message, shown, True))
+        script.texts.append(text.strip())
+        if tools:
+            script.sync(wire.ToolStarted(turn_id, "s1", call, "call_0", "terminal", "ls"))
+            script.sync(wire.ToolEnded(turn_id, "call_0", "terminal", "ok", 12.0))
+            script.tools += 1
+    _end(draw, script, text)
+    return script
+
+
+def _sent(message: str, text: str, *, edits: bool = False, notify: bool = False) -> wire.Sent:
+    return wire.Sent("chat", KEY, message, text, "in1", notify, edits, False, None)
+
+
+@st.composite
 def orders(
     draw: st.DrawFn, script: Script, *, late: float = 0.1, t0: float = 1_000.0
 ) -> list[tuple[float, Any]]:
     """(arrival time, fact): an order that Hermes' races allow."""
-    now, done = t0, dict.fromkeys(("sync", "start", "delta", "end", "interim"), t0)
+    now, done = t0, dict.fromkeys(HOOKS, t0)
     timed: list[tuple[float, int, Any]] = []
     gaps = st.sampled_from([0.0, 0.001, 0.01, 0.05])
     delays = st.sampled_from([0.0, 0.0, late / 10, late])

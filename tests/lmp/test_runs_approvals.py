@@ -1,0 +1,186 @@
+"""Approvals: asked after their tool, decided once, by whom and with what outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hermes_shim import wire
+from loomid.lmp.facts import GatewayLost
+from loomid.lmp.preview import COMMAND_BYTES
+from tests.support.folding import Driver, brief
+from tests.support.plain import KEY, answered, asked, driver, ended, started
+
+ALL = ["once", "session", "always", "deny"]
+
+
+def ask(shim_id: str = "ask1", **more: Any) -> wire.ApprovalAsked:
+    row: dict[str, Any] = {
+        "session_key": KEY,
+        "session_id": "s1",
+        "turn_id": "s1:s1:t1",
+        "call_id": "c0",
+        "command": "rm -rf /",
+        "description": "delete in root path",
+        "choices": ALL,
+        "smart_denied": False,
+        "timeout_s": 60.0,
+        "answerable": True,
+    }
+    return wire.ApprovalAsked(shim_id, **(row | more))
+
+
+def at_tool() -> Driver:
+    d = driver()
+    d.facts([started(), asked(), *answered("")[:1], *answered("")[2:]])
+    d.fact(wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "rm -rf /"))
+    d.events.clear()
+    return d
+
+
+def test_asked_and_decided() -> None:
+    d = at_tool()
+    required, waiting = d.fact(ask())
+    p: Any = required.payload
+    assert p.deadline_ts == d.now + 60
+    assert [(c.choice, c.style) for c in p.choices] == [
+        ("once", "primary"),
+        ("session", "default"),
+        ("always", "default"),
+        ("deny", "danger"),
+    ]
+    assert (p.run_id, p.task_id) == (required.run_id, required.task_id)
+    assert p.run_id == d.runs.live()[0].run_id
+    assert p.session_key_ref.startswith("skr_")
+    assert KEY not in p.session_key_ref
+    view = d.runs.approval(p.approval_id)
+    assert view is not None
+    assert (view.pending, view.shim_id, view.choices) == (True, "ask1", tuple(ALL))
+    assert brief([waiting]) == [["task", "waiting"]]
+    assert d.fact(ask()) == []
+    assert brief(d.fact(wire.ApprovalDone("ask1", "once", "cmd1"))) == [
+        ["resolved", "once", "remote", "applied"],
+        ["task", "running"],
+    ]
+    assert d.fact(wire.ApprovalDone("ask1", "deny", None)) == []
+    view = d.runs.approval(p.approval_id)
+    assert view is not None
+    assert not view.pending
+
+
+@pytest.mark.parametrize(
+    ("choice", "command_id", "row"),
+    [
+        ("session", None, ["session", "local", "applied"]),
+        ("deny", "cmd", ["deny", "remote", "applied"]),
+        ("timeout", None, ["deny", "timeout", "expired"]),
+        ("cancelled", None, ["deny", "local", "cancelled"]),
+        ("notify_failed", None, ["deny", "local", "cancelled"]),
+        ("smart_approve", None, ["once", "agent", "applied"]),
+        ("smart_deny", None, ["deny", "agent", "applied"]),
+        ("anything", None, ["deny", "local", "applied"]),
+    ],
+)
+def test_who_decided_what(choice: str, command_id: str | None, row: list[str]) -> None:
+    d = at_tool()
+    d.fact(ask())
+    events = d.fact(wire.ApprovalDone("ask1", choice, command_id))
+    assert brief(events)[0] == ["resolved", *row]
+
+
+def test_two_at_once_keep_the_run_waiting() -> None:
+    d = at_tool()
+    d.facts([ask("ask1"), ask("ask2"), wire.ApprovalDone("ask1", "once", None)])
+    assert [row for row in brief(d.events) if row[0] == "task"] == [["task", "waiting"]]
+    d.fact(wire.ApprovalDone("ask2", "once", None))
+    assert brief(d.events)[-1] == ["task", "running"]
+
+
+def test_follows_its_tool_and_is_held_no_longer_than_the_drain() -> None:
+    d = driver()
+    d.facts([started(), asked(), *answered("w0")[:2]])
+    d.events.clear()
+    d.facts([wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "rm"), ask()])
+    assert d.events == []
+    d.wait(0.3)
+    assert [e.type for e in d.events[-3:]] == [
+        "run.tool_started",
+        "approval.required",
+        "task.updated",
+    ]
+    assert d.events[-1].ts - d.now < -0.09
+
+
+def test_nobody_waits_for_a_stream_that_follows() -> None:
+    """An approval amid a later attempt's text (a tool of the background) comes at once."""
+    d = at_tool()
+    d.facts([asked(2), wire.Delta("s1:s1:t1", 2, "text", "text")])
+    assert [row[0] for row in brief(d.fact(ask()))] == ["approval", "task"]
+
+
+@pytest.mark.parametrize("more", [{"turn_id": None}, {"turn_id": "s9:s9:gone"}])
+def test_without_a_known_run(more: dict[str, Any]) -> None:
+    d = driver()
+    (event,) = d.fact(ask(**more))
+    assert event.run_id is None
+    assert event.task_id is not None
+    (event,) = d.fact(wire.ApprovalDone("ask1", "once", None))
+    assert event.type == "approval.resolved"
+
+
+def test_what_cannot_be_answered_offers_nothing() -> None:
+    d = at_tool()
+    p: Any = d.fact(ask(answerable=False))[0].payload
+    assert p.choices == []
+
+
+def test_huge_command_is_cut_and_offers_less() -> None:
+    d = at_tool()
+    command = "echo a; " + "ü" * COMMAND_BYTES + "; rm -rf /"
+    p: Any = d.fact(ask(command=command))[0].payload
+    assert p.truncated is True
+    assert [c.choice for c in p.choices] == ["once", "deny"]
+    assert len(p.command.encode()) <= COMMAND_BYTES
+    assert p.command.startswith("echo a; ")
+    assert p.command.endswith("; rm -rf /")
+    whole = "x" * COMMAND_BYTES
+    p = d.fact(ask("ask2", command=whole))[0].payload
+    assert p.command == whole
+
+
+def test_lost_with_its_boot() -> None:
+    d = at_tool()
+    d.fact(ask())
+    assert brief(d.fact(GatewayLost()))[1:] == [
+        ["resolved", "deny", "agent", "lost"],
+        ["task", "running"],
+        ["failed", "gateway_lost"],
+        ["task", "idle"],
+    ]
+
+
+def test_lost_when_the_inventory_no_longer_lists_it() -> None:
+    d = at_tool()
+    d.facts([ask("ask1"), ask("ask2")])
+    d.fact(ask("ask3"), dt=5)
+    assert d.fact(wire.Inventory([KEY], ["ask1", "ask2"]), dt=0.1) == []
+    events = d.fact(wire.Inventory([KEY], ["ask1"]), dt=5)
+    assert brief(events) == [["resolved", "deny", "agent", "lost"]] * 2
+    d.boot = "boot2"
+    assert d.fact(wire.Inventory([], []), dt=5) == []
+
+
+def test_decided_after_the_run_ended() -> None:
+    d = at_tool()
+    d.facts([ask(), ended(interrupted=True)])
+    d.wait(60)
+    assert d.stored
+    assert brief(d.fact(wire.ApprovalDone("ask1", "deny", None))) == [
+        ["resolved", "deny", "local", "applied"]
+    ]
+    d.wait(40)
+    assert d.ended == ["s1:s1:t1"]
+    d.wait(601)
+    assert len(d.stored) == 1
+    assert d.runs.deadline is None
