@@ -65,12 +65,6 @@ class Attempt:
             return ""
         return self.interim
 
-    @property
-    def silent(self) -> bool:
-        """The model called tools and said nothing: Hermes then gives no text at all."""
-        api = self.api_end
-        return api is not None and api.text is None and api.tool_calls > 0
-
     def receive(self, kind: Kind, piece: str) -> None:
         """Take a delta; it is shown when this attempt's turn has come.
 

@@ -115,9 +115,7 @@ class Script:
 
     def _finished(self, attempt: Attempt, at: float) -> bool:
         """Whether what follows this attempt may be told."""
-        if not self._streamed and (
-            attempt.concluded or attempt.truth is not None or attempt.silent
-        ):
+        if not self._streamed and (attempt.concluded or attempt.truth is not None):
             return True  # there are no deltas to wait for
         if attempt.complete() and (attempt.length or not self._reasons):
             return True
@@ -157,7 +155,5 @@ class Script:
         if iteration is not None and truth is not None:
             self._run.show(out, iteration, "text", iteration.text.settle(truth))
             iteration.certain = True
-        elif iteration is not None and attempt.silent and not self._streamed:
-            iteration.certain = True  # or the next message would be taken for its text
         if attempt.interim is not None:
             self.tell_interim(out, attempt)

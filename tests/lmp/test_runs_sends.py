@@ -216,7 +216,8 @@ def test_text_that_hooks_gave_is_not_previewed_again() -> None:
 
 
 def test_late_preview_of_an_earlier_iteration_restates_it() -> None:
-    d = old()  # what it says came to nothing with a hook that failed
+    d = old()
+    d.facts([wire.ApiEnded("s1:s1:t1", 1, "tool_calls", 1, None)])
     d.fact(wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "ls"))
     d.fact(preview("pre ▉"))
     d.wait(0.3)
@@ -235,7 +236,7 @@ def test_an_answer_is_not_taken_for_the_text_of_a_call_that_only_used_tools() ->
     """The tool may be done and the answer sent before anything has been waited for."""
     d = old()
     d.facts([
-        wire.ApiEnded("s1:s1:t1", 1, "tool_calls", 1, None),
+        wire.ApiEnded("s1:s1:t1", 1, "tool_calls", 1, ""),
         wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "ls"),
         wire.ToolEnded("s1:s1:t1", "c0", "terminal", "ok", 1.0),
         asked(2),
