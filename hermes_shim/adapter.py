@@ -21,13 +21,13 @@ from tools import approval, clarify_gateway, slash_confirm
 from .cli import runtime_dirs
 from .facts import HOOKS, plain, state, watch
 from .link import Link
-from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log
+from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, once
 
 # 0.19 cannot be told that a text is no command.
 CONTROL = hasattr(MessageEvent, "allow_gateway_control")
 # What of a row of Hermes' session list loomid is told.
-SESSION = ("id", "_lineage_root_id", "session_key", "source", "title", "model", "started_at")
-SESSION += ("last_active", "message_count", "preview")
+SESSION = ["id", "_lineage_root_id", "session_key", "source", "title", "model", "started_at"]
+SESSION += ["last_active", "message_count", "preview"]
 
 
 class _Plain(MessageEvent):  # type: ignore[misc]
@@ -46,7 +46,7 @@ def gateway_id() -> str:
             new.write(boot)
         return path.read_text() or boot
     except OSError as error:
-        log.warning("loomi: %s cannot be kept (%s): a new id each start", path, error.strerror)
+        once(f"{path} cannot be kept ({error.strerror}): a new gateway id each start")
         return boot
 
 
@@ -64,11 +64,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         """Start the link; True also while loomid is away, for the link keeps trying."""
-        state.adapter, self.loop = self, asyncio.get_running_loop()
+        state.adapter, self._loop = self, asyncio.get_running_loop()
         if state.link is None:
             named = self.config.extra.get("endpoint")
             places = [f"ipc://{folder / SOCKET_NAME}" for folder in runtime_dirs()]
-            state.link = Link(self._identity(), [named] if named else places, execute, is_ready)
+            state.link = Link(self._identity(), [named] if named else places, lambda: state.adapter)
         state.link.start()
         watch()
         self._mark_connected()
@@ -96,21 +96,17 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     # ── what Hermes delivers ──
 
-    async def send(
-        self, chat_id: str, content: str, reply_to: Any = None, metadata: Any = None, **_: Any
-    ) -> Any:
+    async def send(self, chat_id: str, content: str, reply_to: Any = None, **more: Any) -> Any:
         """Tell loomid of a text; always a success, or Hermes would send it twice."""
         message_id = f"out-{state.boot}-{next(state.serial)}"
         ids = {"chat_id": chat_id, "message_id": message_id, "reply_to": reply_to}
-        said = {"text": content, "metadata": plain(metadata)}
+        said = {"text": content, "metadata": plain(more.get("metadata"))}
         self._tell("sent", self._source(chat_id), **ids, **said)
         return SendResult(success=True, message_id=message_id)
 
-    async def edit_message(
-        self, chat_id: str, message_id: str, content: str, *, finalize: bool = False, **_: Any
-    ) -> Any:
+    async def edit_message(self, chat_id: str, message_id: str, content: str, **more: Any) -> Any:
         """Tell loomid of the text that replaces a sent one."""
-        said = {"message_id": message_id, "text": content, "finalize": finalize}
+        said = {"message_id": message_id, "text": content, "finalize": more.get("finalize")}
         self._tell("edited", self._source(chat_id), chat_id=chat_id, **said)
         return SendResult(success=True, message_id=message_id)
 
@@ -135,15 +131,20 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     # ── commands: each returns the value of its result, or why nothing ran ──
 
-    async def run(self, command: Message) -> None:
+    def ready(self) -> bool:
+        """On the link's thread: while Hermes restores its sessions it mixes up messages."""
+        return not self.gateway_runner._startup_restore_in_progress
+
+    def execute(self, command: Message) -> None:
+        """On the link's thread: run a command on the gateway's loop."""
+        asyncio.run_coroutine_threadsafe(self._run(command), self._loop)
+
+    async def _run(self, command: Message) -> None:
         """Run a command and tell how it ended."""
-        operation = getattr(self, f"_op_{command['op']}", None)
-        result: Message = {"error": "unknown_op"}
+        operation = getattr(self, f"_op_{command['op']}", _unknown)
         try:
-            if operation is not None:
-                result = await operation(command["id"], **command["args"])
+            result = await operation(command["id"], **command["args"])
         except Exception as failure:  # noqa: BLE001 - whatever Hermes raises is the answer
-            log.error("loomi: %s failed: %s", command["op"], type(failure).__name__)
             result = {"error": "failed", "detail": type(failure).__name__}
         state.link.reply({"id": command["id"], **result})
 
@@ -189,7 +190,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             self._tell("injected", source, **said, **origin)
         is_command = mode == "command"
         kind = MessageEvent if CONTROL or is_command else _Plain
-        more = {"allow_gateway_control": is_command} if CONTROL else {}
+        more: Message = {"allow_gateway_control": is_command} if CONTROL else {}
         more |= {"message_id": message_id, "message_type": MessageType.TEXT}
         return kind(text=text, source=source, **more)
 
@@ -197,7 +198,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         # Up to the hand-over there is no await: one step of the loop.
         runner = self.gateway_runner
         agent = runner._running_agents.get(session_key)
-        source, adapter = self._chat_of(session_key)
+        store = self._session_store
+        entry = store.lookup_by_session_id(store.peek_session_id(session_key))
+        source = getattr(entry, "origin", None)
+        find = getattr(runner, "_delivery_adapter_for", None) or runner._adapter_for_source
+        adapter = source and find(source)
         runs = getattr(agent, "_current_turn_id", None) == turn_id not in state.over
         if not runs or adapter is None:
             return {"error": "not_active"}
@@ -212,9 +217,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         dropped = [message_id for message_id in before if message_id not in waiting()]
         return {"value": {"state": "cancelling", "dropped": dropped}}
 
-    async def _op_approve(
-        self, _id: str, approval_id: str, choice: str, reason: str | None = None, **_: Any
-    ) -> Message:
+    async def _op_approve(self, _id: str, approval_id: str, choice: str, **more: Any) -> Message:
         """Answer exactly its own queue entry, as Hermes' resolve_gateway_approval would."""
         asked = state.approvals.get(approval_id)
         if asked and choice not in asked.choices:  # Hermes takes any other word for a yes
@@ -227,7 +230,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             if not queue:
                 approval._gateway_queues.pop(asked.key, None)
             asked.answer = choice, _id
-            asked.entry.result, asked.entry.reason = choice, reason
+            asked.entry.result, asked.entry.reason = choice, more.get("reason")
             asked.entry.event.set()
         return {"value": {"applied": True}}
 
@@ -239,14 +242,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _op_sessions(self, _id: str, limit: int, offset: int, **_: Any) -> Message:
         """Rows of Hermes' own session list, the latest first."""
-
-        def read() -> list[Message]:
-            latest = {"order_by_last_active": True, "compact_rows": True}
-            with closing(SessionDB(read_only=True)) as db:
-                rows = db.list_sessions_rich(limit=limit, offset=offset, **latest)
-            return [{name: row.get(name) for name in SESSION} for row in rows]
-
-        return {"value": {"sessions": await asyncio.to_thread(read)}}
+        page: Message = {"limit": limit, "offset": offset, "order_by_last_active": True}
+        with closing(SessionDB(read_only=True)) as db:
+            rows = await asyncio.to_thread(db.list_sessions_rich, compact_rows=True, **page)
+        shown = [{name: row.get(name) for name in SESSION} for row in rows]
+        return {"value": {"sessions": shown}}
 
     # ── Hermes' own names for things ──
 
@@ -260,22 +260,9 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     def _key(self, source: Any) -> str:
         return str(self.gateway_runner._session_key_for_source(source))
 
-    def _chat_of(self, key: str) -> tuple[Any, Any]:
-        """Where a session talks: the source of its messages, and the adapter for it."""
-        store, runner = self._session_store, self.gateway_runner
-        source = getattr(store.lookup_by_session_id(store.peek_session_id(key)), "origin", None)
-        find = getattr(runner, "_delivery_adapter_for", None) or runner._adapter_for_source
-        return source, source and find(source)
 
-
-def execute(command: Message) -> None:
-    """On the link's thread: run a command on the gateway's loop."""
-    asyncio.run_coroutine_threadsafe(state.adapter.run(command), state.adapter.loop)
-
-
-def is_ready() -> bool:
-    """Whether Hermes takes messages; while it restores its sessions, it would lose their order."""
-    return not state.adapter.gateway_runner._startup_restore_in_progress
+async def _unknown(_id: str, **_: Any) -> Message:
+    return {"error": "unknown_op"}
 
 
 def _folded(agent: Any, mode: str, text: str) -> bool:

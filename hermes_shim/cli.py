@@ -11,9 +11,8 @@ from typing import Any
 
 def runtime_dirs() -> list[Path]:
     """Where loomid may keep its sockets (architecture, "Doors"), most likely first."""
-    env = os.environ.get
-    state = env("XDG_STATE_HOME") or Path.home() / ".local/state"
-    state = env("LOOMI_STATE_DIR") or Path(state, "loomid")
+    env, home = os.environ.get, Path.home()
+    state = env("LOOMI_STATE_DIR") or Path(env("XDG_STATE_HOME") or home / ".local/state", "loomid")
     user = env("XDG_RUNTIME_DIR") and Path(env("XDG_RUNTIME_DIR", ""), "loomid")
     dirs = env("LOOMI_RUNTIME_DIR"), user, "/run/loomid", Path(state, "run")
     return [Path(found) for found in dirs if found]

@@ -7,22 +7,19 @@ of `state`, a process-global that is no module of ours.
 import itertools
 import secrets
 import sys
-import threading
-import types
 from collections import deque
-from collections.abc import Callable
+from threading import get_ident
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from .wire import PREVIEW_CHARS, Message, once
 
-LIMIT = PREVIEW_CHARS + 1
-
-state: Any = sys.modules.setdefault("_hermes_shim_state", types.ModuleType("_hermes_shim_state"))
+state: Any = sys.modules.setdefault("_hermes_shim_state", ModuleType("_hermes_shim_state"))
 if not hasattr(state, "boot"):
     state.boot = secrets.token_hex(8)
     state.serial = itertools.count(1)
     state.link = state.adapter = None
-    state.ctx = state.watched = None  # of the latest register(); the one with our hooks
+    state.ctx = None  # of the latest register(), until our hooks are in it
     state.approvals = {}  # approval id → its own queue entry and what we answered
     state.over = deque(maxlen=256)  # turns that ended
 
@@ -37,8 +34,8 @@ def plain(value: object) -> Any:
         return "\n".join(str(p["text"]) for p in value if isinstance(p, dict) and p.get("text"))
     if isinstance(value, dict):  # containers in it may be megabytes, and so may its texts
         some = [(k, v) for k, v in value.items() if isinstance(v, (str, int, float))][:16]
-        return {str(k): v[:LIMIT] if isinstance(v, str) else v for k, v in some}
-    return str(value)[:LIMIT]
+        return {str(k): v[: PREVIEW_CHARS + 1] if isinstance(v, str) else v for k, v in some}
+    return str(value)[: PREVIEW_CHARS + 1]
 
 
 def _pre_llm_call(kw: Message) -> Message:
@@ -59,10 +56,9 @@ def _pre_approval_request(kw: Message) -> Message | None:
     from tools import approval
 
     key, command = str(kw.get("session_key") or ""), str(kw.get("command") or "")
-    with approval._lock:
-        queue = list(approval._gateway_queues.get(key, ()))
     # Its own entry was queued just before, on this thread. 0.19 has no ids: the entry is the
     # reference.
+    queue = list(getattr(approval, "_gateway_queues", {}).get(key, ()))
     taken = [asked.entry for asked in list(state.approvals.values())]
     fits = [e for e in queue if e.data.get("command") == command and e not in taken]
     entry = fits[-1] if fits else None
@@ -71,9 +67,9 @@ def _pre_approval_request(kw: Message) -> Message | None:
     always = session and data.get("allow_permanent", True)
     choices = ["once", *["session"] * session, *["always"] * always, "deny"] if entry else []
     approval_id = f"a{next(state.serial)}"
-    state.approvals[approval_id] = types.SimpleNamespace(
-        thread=threading.get_ident(), key=key, entry=entry, choices=choices, answer=None
-    )
+    # Both approval hooks run on the thread that waits for the answer.
+    asked = SimpleNamespace(key=key, entry=entry, choices=choices, thread=get_ident(), answer=None)
+    state.approvals[approval_id] = asked
     return {
         "approval_id": approval_id,
         "command": run._redact_approval_command(command),
@@ -85,10 +81,9 @@ def _pre_approval_request(kw: Message) -> Message | None:
 
 
 def _post_approval_response(kw: Message) -> Message | None:
-    # Both approval hooks run on the thread that waits for the answer.
-    here, choice = threading.get_ident(), kw.get("choice")
+    here, choice = get_ident(), kw.get("choice")
     found = [name for name, asked in list(state.approvals.items()) if asked.thread == here]
-    if kw.get("surface") != "gateway" or kw.get("coalesced") or not found:
+    if not found:
         return None
     answer, command_id = state.approvals.pop(found[-1]).answer or (None, None)
     ours = command_id if answer == choice else None
@@ -97,7 +92,7 @@ def _post_approval_response(kw: Message) -> Message | None:
 
 def _post_tool_call(kw: Message) -> Message:
     """0.19 fires no post hook when it could not ask: the tool's end closes the approval."""
-    if left := _post_approval_response({"surface": "gateway", "choice": "notify_failed"}):
+    if left := _post_approval_response({"choice": "notify_failed"}):
         state.link.emit("approval.done", left)
     return {}
 
@@ -124,7 +119,7 @@ HOOKS = {
 }
 
 
-def observer(hook: str) -> Callable[..., None]:
+def observer(hook: str) -> Any:
     """A callback for one hook. It never waits, never raises and always returns None."""
     kind, names = HOOKS[hook]
     fields = ("turn_id", "session_id", *names.split())
@@ -132,8 +127,7 @@ def observer(hook: str) -> Callable[..., None]:
 
     def observe(**kw: Any) -> None:
         try:
-            extra = more(kw)
-            if extra is not None:
+            if (extra := more(kw)) is not None:
                 body = {name: plain(kw.get(name)) for name in fields}
                 state.link.emit(kind, body | extra)
         except Exception as error:  # noqa: BLE001 - a guest never hurts its host
@@ -150,7 +144,6 @@ def watch() -> None:
     """
     from hermes_cli.plugins import VALID_HOOKS
 
-    if state.watched is not state.ctx and state.ctx is not None:
-        state.watched = state.ctx
-        for hook in HOOKS.keys() & VALID_HOOKS:
-            state.ctx.register_hook(hook, observer(hook))
+    ctx, state.ctx = state.ctx, None
+    for hook in HOOKS.keys() & VALID_HOOKS if ctx else ():
+        ctx.register_hook(hook, observer(hook))

@@ -6,7 +6,7 @@ No thread and no socket; the link thread alone uses it.
 import time
 from collections import Counter, OrderedDict, deque
 
-from .wire import Message, WireError, dump
+from .wire import Message, dump
 
 # Some ten minutes of a fast stream, or hours of ordinary turns, and what a gateway of
 # 100-200 MiB can spare. A fact takes so much beside its text.
@@ -15,19 +15,14 @@ OVERHEAD = 1_000
 RESULTS_KEPT = 256
 
 # What is dropped first when there is no room. What loomid needs to end runs and to keep
-# promises goes last; a preview makes a run nicer to watch, its loss is at most a missing line.
+# promises goes last; all else is a preview: it makes a run nicer to watch, its loss shows at
+# most as a missing line.
 DELTA, PREVIEW, LASTING = range(3)
 REASONS = ("overflow_delta", "overflow_preview", "overflow_lasting")
-_LASTING = {"approval.asked", "approval.done", "turn.answered", "turn.ended", "stream.ended"}
-_LASTING |= {"api.failed", "loop.stopped", "processing.ended", "session.reset"}
-_LASTING |= {"sent", "edited", "inventory", "dropped"}
-
-
-def rank(kind: str, body: Message) -> int:
-    """What goes first: DELTA, then PREVIEW, then LASTING."""
-    if kind == "delta" or (kind == "edited" and not body.get("finalize")):
-        return DELTA
-    return LASTING if kind in _LASTING else PREVIEW
+RANKS = {"delta": DELTA, "edited": DELTA}
+RANKS |= dict.fromkeys(("approval.asked", "approval.done", "turn.answered", "turn.ended"), LASTING)
+RANKS |= dict.fromkeys(("stream.ended", "api.failed", "loop.stopped", "session.reset"), LASTING)
+RANKS |= dict.fromkeys(("processing.ended", "sent", "inventory"), LASTING)
 
 
 class Backlog:
@@ -45,14 +40,13 @@ class Backlog:
 
     def add(self, kind: str, t: float, body: Message) -> None:
         """Take a fact in; what cannot be encoded, or finds no room, is counted."""
-        facts = [[self.last + 1, t, kind, body]]
-        try:
-            data = dump({"m": "facts", "boot": self._boot, "facts": facts})
-        except WireError as error:
-            self.dropped[str(error)] += 1
+        fact = [self.last + 1, t, kind, body]
+        data = dump({"m": "facts", "boot": self._boot, "facts": [fact]})
+        if not data:
+            self.dropped["unsendable"] += 1
             return
         self.last += 1
-        self.facts[self.last] = rank(kind, body), data
+        self.facts[self.last] = RANKS.get(kind, PREVIEW), data
         self.unsent.append(self.last)
         self.bytes += OVERHEAD + len(data)
         if self.bytes > self._most_bytes:
@@ -113,11 +107,7 @@ class Orders:
         """The first result of an id counts."""
         if self._known.get(result["id"]):
             return
-        try:
-            data = dump({"m": "result", **result})
-        except WireError as error:
-            data = dump(
-                {"m": "result", "id": result["id"], "error": "failed", "detail": str(error)}
-            )
+        failed = {"id": result["id"], "error": "failed", "detail": "unsendable"}
+        data = dump({"m": "result", **result}) or dump({"m": "result", **failed})
         self._known[result["id"]] = data
         self.results.append(data)

@@ -5,11 +5,8 @@ it until loomid has it on disk, and runs each command at most once. Knows nothin
 """
 
 import atexit
-import json
-import math
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,33 +18,26 @@ import zmq
 from .ledger import Backlog, Orders
 from .wire import BEAT_S, BEATS_MISSED, WIRE_VERSION, Message, dump, log, once, said
 
-# What may wait for a link thread that is not there (not started yet, or stopped): deltas
-# leave room for everything else. A running one empties the queue within milliseconds.
-QUEUE_DELTAS = 10_000
-QUEUE_ALL = 20_000
+# What may wait for a link thread that is not there (not started yet, or stopped). A running
+# one empties the queue within milliseconds.
+QUEUE_MAX = 20_000
 # The thread sleeps on the queue, so that a fact leaves at once and a hook makes no system call
 # to wake it; it looks for what loomid says this often.
 POLL_S = 0.02
-TICKS_A_BEAT = 2
-PATIENCE = BEATS_MISSED * TICKS_A_BEAT
-RETRY = 15 * TICKS_A_BEAT  # refused, we try again: loomid may be another one by then
+RETRY_BEATS = 15  # refused, we try again: loomid may be another one by then
 TALKING = ("linked", "replaced")  # states in which loomid takes facts
 
 
 class Link:
     """One process' numbered facts to loomid, and loomid's commands to it.
 
-    `identity` is what each hello says. `execute` is called on the link thread for each new
-    command and must not block; `reply` takes the result.
+    `identity` is what each hello says. On the link thread, what `owner()` returns is asked
+    `ready()` before a connection is made, and told `execute(command)`, to be answered by `reply`;
+    neither may block.
     """
 
     def __init__(
-        self,
-        identity: Message,
-        endpoints: list[str],
-        execute: Callable[[Message], object],
-        ready: Callable[[], bool] = lambda: True,
-        beat_s: float = BEAT_S,
+        self, identity: Message, endpoints: list[str], owner: Any, beat_s: float = BEAT_S
     ) -> None:
         if not endpoints or not all(place.startswith("ipc://") for place in endpoints):
             # Whoever reaches the other end drives the agent: files, whose modes we trust.
@@ -55,17 +45,14 @@ class Link:
         self.state = "stopped"
         """connecting, linked, refused, replaced or stopped."""
         self._identity, self._endpoints = identity, endpoints
-        self._execute, self._ready = execute, ready
-        self._tick_s = beat_s / TICKS_A_BEAT
+        self._owner, self._beat_s = owner, beat_s
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._thread: Thread | None = None
-        self._stop_at = math.inf
+        self._stop_at = self._due = 0.0  # 0: not to be stopped; when the next beat is due
         # From here on: of the link thread alone.
         self._backlog, self._orders = Backlog(identity["boot"]), Orders(identity["boot"])
-        self._reported: dict[str, int] = {}  # drops that loomid was told
         self._socket: Any = None
-        self._place = self._silent = 0  # endpoint to try first, ticks since we heard anything
-        self._due = 0.0
+        self._place = self._silent = 0  # endpoint to try first, beats since we heard one
         atexit.register(self.stop, 0.2)
 
     # ── any thread ──
@@ -75,7 +62,7 @@ class Link:
 
         `body` belongs to the link from now on.
         """
-        if self._queue.qsize() >= (QUEUE_DELTAS if kind == "delta" else QUEUE_ALL):
+        if self._queue.qsize() >= QUEUE_MAX:
             self._backlog.dropped["queue"] += 1
         else:
             self._queue.put((kind, time.time(), body))
@@ -88,7 +75,7 @@ class Link:
         """Start the thread, unless it runs. After a fork the link stays with the parent."""
         runs = self._thread is not None and self._thread.is_alive()
         if not runs and os.getpid() == self._identity["pid"]:
-            self.state, self._stop_at = "connecting", math.inf
+            self.state, self._stop_at = "connecting", 0.0
             self._thread = Thread(target=self._run, name="loomi-link", daemon=True)
             self._thread.start()
 
@@ -109,26 +96,26 @@ class Link:
                 except Exception as error:  # noqa: BLE001 - a guest never hurts its host
                     once(f"the link met an error and starts anew: {error!r:.200}")
                     self._close()
-                    time.sleep(self._tick_s)
+                    time.sleep(self._beat_s)
             self._send(dump({"m": "bye", "boot": self._identity["boot"]}))
             self._close(linger_ms=100)
 
     def _over(self) -> bool:
         waiting = self._backlog.facts or self._orders.results or not self._queue.empty()
         may_wait = self.state in TALKING and waiting and time.monotonic() < self._stop_at
-        return self._stop_at < math.inf and not may_wait
+        return self._stop_at > 0 and not may_wait
 
     def _step(self, context: zmq.Context[Any]) -> None:
         self._take()
         with suppress(zmq.Again):
             while self._socket is not None:
-                message = json.loads(self._socket.recv(zmq.NOBLOCK))
+                message = self._socket.recv_json(zmq.NOBLOCK)
                 self._silent = 0
                 self._on(message)
         if time.monotonic() >= self._due:
             # Not `+=`: after a suspend, one look around is enough.
-            self._due = time.monotonic() + self._tick_s
-            self._tick(context)
+            self._due = time.monotonic() + self._beat_s
+            self._beat(context)
         if self.state in TALKING:
             self._flush()
 
@@ -163,15 +150,16 @@ class Link:
             case {"m": "ack", "boot": boot, "n": n} if boot == self._identity["boot"]:
                 self._backlog.ack(n)
             case {"m": "command" | "recall"} if self._orders.take(message):
-                self._execute(message)
+                self._owner().execute(message)
 
-    def _tick(self, context: zmq.Context[Any]) -> None:
-        """Beats and silence, counted in ticks: a suspended machine adds none."""
+    def _beat(self, context: zmq.Context[Any]) -> None:
+        """Silence is counted in beats: a suspended machine adds none."""
         self._silent += 1
-        if self._socket is None or self._silent > (RETRY if self.state == "refused" else PATIENCE):
+        patience = RETRY_BEATS if self.state == "refused" else BEATS_MISSED
+        if self._socket is None or self._silent > patience:
             self._connect(context)
         elif self.state in TALKING:
-            self._send(dump({"m": "beat"}))
+            self._send(dump({"m": "beat", "dropped": self._backlog.dropped}))
 
     def _connect(self, context: zmq.Context[Any]) -> None:
         """Connect to the next of our places where there is a socket."""
@@ -182,7 +170,7 @@ class Link:
         if in_vain or not there:
             places = ", ".join(self._endpoints)
             once(f"no loomid answers at {places}, or it is silent: facts are kept")
-        if there and self._ready():
+        if there and self._owner().ready():
             self._socket, self._silent = context.socket(zmq.DEALER), 0
             # Only a live connection takes messages; what was on a dead one is not sent later.
             self._socket.immediate = 1
@@ -197,9 +185,6 @@ class Link:
 
     def _flush(self) -> None:
         """Send what waits; without a live connection, or while loomid does not read, it stays."""
-        if self._backlog.dropped != self._reported:
-            self._reported = dict(self._backlog.dropped)
-            self._backlog.add("dropped", time.time(), {"counts": self._reported})
         results, unsent = self._orders.results, self._backlog.unsent
         while results and self._send(results[0]):
             results.popleft()

@@ -26,19 +26,14 @@ said: set[str] = set()
 """Lines that are not to be repeated until we are linked anew."""
 
 
-class WireError(ValueError):
-    """This cannot be sent: it is `invalid`, as JSON cannot hold it, or `too_large`."""
-
-
 def dump(value: object) -> bytes:
-    """JSON in ASCII, whatever halves of characters the texts contain. Raises WireError."""
+    """JSON in ASCII, whatever halves of characters its texts contain; b"" when JSON cannot
+    hold it, or it is too large."""
     try:
         data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError):
-        raise WireError("invalid") from None
-    if len(data) > MESSAGE_MAX:
-        raise WireError("too_large")
-    return data
+        return b""
+    return data if len(data) <= MESSAGE_MAX else b""
 
 
 def once(text: str) -> None:
