@@ -55,7 +55,6 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
     splits_long_messages = True
-    supports_code_blocks = True
     # Where hooks give the deltas, previews by send and edit would only repeat them.
     SUPPORTS_MESSAGE_EDITING = "on_stream_delta" not in VALID_HOOKS
     authorization_is_upstream = True

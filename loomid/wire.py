@@ -1,8 +1,7 @@
-"""What crosses ZeroMQ between hermes_shim and loomid: the only definition of it.
+"""What crosses ZeroMQ, typed: every message and fact once, and how a shim's words become them.
 
-One ZeroMQ message part is one JSON object `{"m": <tag>, ...fields}`. This file needs
-nothing but the standard library, so that it loads in every Hermes environment.
-Times are float epoch seconds unless a name says otherwise.
+`hermes_shim/wire.py` has what both sides must agree on; the shim's dicts have Hermes' own
+names, and everything that can be wrong about them is put right here.
 """
 
 from __future__ import annotations
@@ -10,19 +9,54 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-WIRE_VERSION = 1
-SOCKET_NAME = "hermes.sock"
-BEAT_S = 2.0
-BEATS_MISSED = 3
+from hermes_shim.wire import (
+    BEAT_S,
+    BEATS_MISSED,
+    HOME_CHAT,
+    PLATFORM,
+    PREVIEW_CHARS,
+    SOCKET_NAME,
+    WIRE_VERSION,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "BEATS_MISSED",
+    "BEAT_S",
+    "COMMAND_DEADLINE_S",
+    "FACTS",
+    "HOME_CHAT",
+    "KINDS",
+    "MESSAGES",
+    "PLATFORM",
+    "PREVIEW_CHARS",
+    "RESULT_ERRORS",
+    "SOCKET_NAME",
+    "WIRE_VERSION",
+    "Message",
+    "WireError",
+    "body_of",
+    "decode",
+    "encode",
+    "process_started",
+    "typed",
+    "valid_json_text",
+]
+
 COMMAND_DEADLINE_S = 10.0
-HOME_CHAT = "home"
-PREVIEW_CHARS = 2_000
-PLATFORM = "loomi"
+LIMIT = PREVIEW_CHARS + 1
+"""So much of a text that is only shown: one more tells that it was cut."""
 
-# One run of a backslash escape in JSON text: \uXXXX (perhaps a pair) or \<any>.
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+# A backslash, or a whole pair, escaped as it should be; then what should not be there.
+_ESCAPES = re.compile(
+    r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 _BAD_RAW = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -37,29 +71,7 @@ def valid_json_text(raw: str) -> str:
         # A raw pair (from surrogatepass) is joined, a lone half becomes U+FFFD.
         raw = raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         raw = raw.replace("\x00", "\ufffd")
-    if "\\u" not in raw:
-        return raw
-    out: list[str] = []
-    done = 0
-    high_at: tuple[int, int] | None = None  # span of a high half that awaits its low half
-    for match in _ESCAPE.finditer(raw):
-        unit = int(match[1], 16) if match[1] else -1
-        if high_at is not None:
-            if 0xDC00 <= unit <= 0xDFFF and match.start() == high_at[1]:
-                high_at = None
-                continue
-            out += raw[done : high_at[0]], "\\ufffd"
-            done, high_at = high_at[1], None
-        if 0xD800 <= unit <= 0xDBFF:
-            high_at = match.span()
-        elif unit == 0 or 0xDC00 <= unit <= 0xDFFF:
-            out += raw[done : match.start()], "\\ufffd"
-            done = match.end()
-    if high_at is not None:
-        out += raw[done : high_at[0]], "\\ufffd"
-        done = high_at[1]
-    out.append(raw[done:])
-    return "".join(out)
+    return _ESCAPES.sub(lambda found: found[1] or r"\ufffd", raw) if "\\u" in raw else raw
 
 
 class WireError(ValueError):
@@ -77,21 +89,25 @@ class Hello:
     gateway_id: str
     boot: str
     pid: int
-    pid_started: float
-    """Start of the process as in /proc/<pid>/stat field 22 (clock ticks); 0 if unknown."""
     name: str
     hermes_version: str
     shim_version: str
     hooks: list[str]
-    features: list[str] = field(default_factory=list)
-    """What this host can do: see FEATURES in the adapter."""
-    home_chat: str = HOME_CHAT
+    """Those that it has of the ones we know."""
+    stat: str = ""
+    """Its /proc/<pid>/stat: an id alone may be another process' by now, or elsewhere."""
     home_key: str | None = None
     """Session key of the home chat, where the host can tell."""
-    first: int = 1
-    """Number of the oldest fact the shim still holds."""
-    dropped: dict[str, int] = field(default_factory=dict)
-    """Facts lost since the process started, by reason."""
+
+    @property
+    def pid_started(self) -> float:
+        """Start of the process in clock ticks; 0 if unknown."""
+        return _started(self.stat)
+
+    @property
+    def features(self) -> list[str]:
+        """What this host can do; without stream hooks (0.19), edits are the only deltas."""
+        return ["stream" if "on_stream_delta" in self.hooks else "edits", *FEATURES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +132,9 @@ class Result:
 class Beat:
     """Either way, every BEAT_S seconds."""
 
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Facts lost in the shim since its process started, by reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bye:
@@ -138,10 +157,15 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """loomid → shim: no. `reason` is `wire_version` or `replaced`."""
+    """loomid → shim: no. `reason` is `refused` (for the wire version) or `replaced`.
+
+    Of any wire version: a hello begins with its first three fields, and this is the answer.
+    """
 
     reason: str
     speaks: list[int]
+    text: str
+    """One line for Hermes' log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +220,8 @@ MESSAGES: dict[str, type[Any]] = {
     "who": WhoAreYou,
 }
 _TAGS = {cls: tag for tag, cls in MESSAGES.items()}
+
+FEATURES = ("request_id", "control_off", "steer", "interrupt", "cancel_foreign")
 
 RESULT_ERRORS = {
     "stale": "the deadline had passed; nothing ran",
@@ -293,7 +319,6 @@ class ApiEnded:
     turn_id: str
     call: int
     finish_reason: str
-    tool_calls: int
     text: str | None
 
 
@@ -366,10 +391,11 @@ class LoopStopped:
 class SessionReset:
     """Hook on_session_reset: the key goes on under another session id."""
 
-    session_key: str | None
     old_session_id: str
     new_session_id: str
     reason: str
+    session_key: str | None = None
+    """None: as before (Hermes does not say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,17 +498,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What is alive, sent after each welcome, as a numbered fact like any other."""
+    """What is alive, asked for after each welcome, as a numbered fact like any other."""
 
     keys: list[str]
     approvals: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Facts lost in the shim since its process started, by reason (cumulative)."""
-
-    counts: dict[str, int]
 
 
 FACTS: dict[str, type[Any]] = {
@@ -509,21 +528,17 @@ FACTS: dict[str, type[Any]] = {
     "approval.done": ApprovalDone,
     "running": Running,
     "inventory": Inventory,
-    "dropped": Dropped,
 }
 KINDS = {cls: kind for kind, cls in FACTS.items()}
 
 # ── commands: op → (arguments, value of the Result) ──────────────────────────
 #
-# inject     {chat_id, text, message_id, mode, user_id, user_name, device_id?, request_id?}
+# inject     {chat_id, text, message_id, mode, device_id?, request_id?}
 #            → {session_key, message_id}
 # cancel     {session_key, turn_id}   → {state: "cancelling", dropped: [message_id, …]}
 # approve    {approval_id, choice, reason?}   → {applied: bool}
-# running    {}   → {keys}; also emits the fact `running`
-# sessions   {limit, before?: float, source?: str}
-#            → {sessions: [{session_key, session_id, platform, title, model, created_at,
-#               updated_at, message_count, preview}], more: bool}
-OPS = ("inject", "cancel", "approve", "running", "sessions")
+# running    {fact: running | inventory}   → {keys}; also emits that fact
+# sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
 
 
 def encode(message: Message) -> bytes:
@@ -532,18 +547,8 @@ def encode(message: Message) -> bytes:
     Raises WireError for what JSON cannot hold (NaN, foreign objects).
     """
     body = {"m": _TAGS[type(message)], **asdict(message)}
-    return dump(body)
-
-
-def facts_message(boot: str, facts: list[bytes]) -> bytes:
-    """A `Facts` message of facts that `dump` made bytes already: none is encoded twice."""
-    return b'{"m":"facts","boot":%b,"facts":[%b]}' % (dump(boot), b",".join(facts))
-
-
-def dump(value: Any) -> bytes:  # noqa: ANN401 - JSON
-    """Compact JSON in valid UTF-8. Raises WireError for what JSON cannot hold."""
     try:
-        raw = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        raw = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise WireError(f"cannot encode: {type(error).__name__}") from None
     return valid_json_text(raw).encode()
@@ -556,21 +561,121 @@ def decode(data: bytes) -> Message:
     fields are checked by whoever uses them.
     """
     try:
-        body = json.loads(valid_json_text(data.decode()))
-        cls = MESSAGES[body.pop("m")]
-        known = {f.name for f in fields(cls)}
-        message: Message = cls(**{k: v for k, v in body.items() if k in known})
+        return typed(json.loads(valid_json_text(data.decode())))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"not a wire message: {type(error).__name__}") from None
+
+
+def typed(body: dict[str, Any]) -> Message:
+    """A decoded message as one of MESSAGES. Raises KeyError or TypeError when it is none."""
+    cls = MESSAGES[body["m"]]
+    known = {f.name for f in fields(cls)}
+    message: Message = cls(**{k: v for k, v in body.items() if k in known})
     return message
 
 
+# ── from Hermes' words to ours ───────────────────────────────────────────────
+
+_OURS = {
+    "api_call_count": "call",
+    "assistant_message": "text",
+    "assistant_response": "text",
+    "delta": "text",
+    "duration_ms": "ms",
+    "final_text": "text",
+    "kind": "channel",
+    "tool_call_id": "call_id",
+    "tool_name": "tool",
+    "turn_exit_reason": "reason",
+    "user_message": "text",
+}
+"""Hermes' names of what a hook tells → those of the facts."""
+
+
+def body_of(kind: str, said: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a fact of this kind from what a shim said, as near as can be.
+
+    What Hermes left out becomes empty; what does not fit stays, and is refused when the
+    fact is made. Fields that have our names already are kept.
+    """
+    body = {_OURS.get(name, name): value for name, value in said.items()}
+    body |= _DERIVED.get(kind, lambda _: {})(body)
+    for each in fields(FACTS[kind]):
+        if each.name in body:
+            body[each.name] = _cast(str(each.type), body[each.name])
+    return body
+
+
+def _cast(wanted: str, value: object) -> object:
+    if wanted.startswith("str") and isinstance(value, (int, float)):
+        return str(value)
+    if wanted == "bool" and isinstance(value, (int, float, str)):
+        return bool(value)
+    if value is None and "None" not in wanted:
+        return _EMPTY.get(wanted)
+    return value
+
+
+_EMPTY: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "bool": False}
+
+
+def _shown(body: dict[str, Any]) -> dict[str, Any]:
+    text = body.get("text")
+    return {"text": text[:LIMIT]} if isinstance(text, str) else {}
+
+
+def _api_failed(body: dict[str, Any]) -> dict[str, Any]:
+    error = body.get("error")
+    text = error.get("message") if isinstance(error, dict) else error
+    return {"error": text[:LIMIT] if isinstance(text, str) else text}
+
+
+def _tool_started(body: dict[str, Any]) -> dict[str, Any]:
+    """`call`: the model call it came from is the end of <turn>:api:<n>, the request's id."""
+    if "args" not in body:
+        return {}
+    args = body["args"] if isinstance(body["args"], dict) else {}
+    lines = [f"{v}" if k == "command" else f"{k}: {v}" for k, v in list(args.items())[:8]]
+    call = str(body.get("api_request_id") or "").rpartition(":api:")[2]
+    return {"preview": "\n".join(lines)[:LIMIT], "call": int(call) if call.isdecimal() else 0}
+
+
+def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:
+    return {} if "answerable" in body else {"answerable": bool(body.get("choices"))}
+
+
+def _sent(body: dict[str, Any]) -> dict[str, Any]:
+    if "metadata" not in body:
+        return {}
+    meta = body["metadata"] if isinstance(body["metadata"], dict) else {}
+    flags = {"notify": "notify", "expect_edits": "expect_edits", "interim": "_interim_send"}
+    told = {ours: bool(meta.get(theirs)) for ours, theirs in flags.items()}
+    return {**told, "job_id": meta.get("job_id")}
+
+
+_DERIVED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "turn.started": _shown,
+    "injected": _shown,
+    "api.failed": _api_failed,
+    "tool.started": _tool_started,
+    "approval.asked": _approval_asked,
+    "sent": _sent,
+}
+
+
 def process_started(pid: int) -> float:
-    """What `Hello.pid_started` means: 0 when there is no such process, or none that runs."""
+    """When a process began; 0 when there is no such process, or none that runs."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - pathlib is slow to load
-            fields_after_name = stat.read().rpartition(b")")[2].split()
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return 0.0
+    return _started(stat)
+
+
+def _started(stat: str) -> float:
+    """Field 22 of /proc/<pid>/stat: clock ticks since the machine's start; 0: it is over."""
+    after_name = stat.rpartition(")")[2].split()
     # A killed process that nobody has waited for yet is still listed, as a zombie.
-    return 0.0 if fields_after_name[0] in b"ZX" else float(fields_after_name[19])
+    if len(after_name) < 20 or after_name[0] in "ZX" or not after_name[19].isdecimal():
+        return 0.0
+    return float(after_name[19])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hermes_shim.backlog import DELTA, LASTING, PREVIEW, Backlog, rank
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermes_shim import backlog
-from hermes_shim.backlog import DELTA, LASTING, PREVIEW, Backlog, rank
 from tests.support.host import delta
 
 KINDS = {

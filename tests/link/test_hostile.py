@@ -13,8 +13,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_shim import wire
-from loomid import gateway
+from loomid import gateway, wire
 from loomid.errors import ConfigError, StateError
 from loomid.gateway import Gateways
 from loomid.lmp.facts import GatewayDown

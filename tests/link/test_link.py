@@ -7,9 +7,9 @@ import logging
 import stat
 
 import pytest
+from hermes_shim.backlog import Backlog
 
 from hermes_shim import link, wire
-from hermes_shim.backlog import Backlog
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp

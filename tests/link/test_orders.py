@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from typing import Any
 
+from hermes_shim.orders import Orders
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_shim import orders, wire
-from hermes_shim.orders import Orders
 
 IDS = st.sampled_from(["a", "b", "c"])
 STEPS = st.lists(st.tuples(st.sampled_from(["take", "recall", "settle"]), IDS), max_size=30)

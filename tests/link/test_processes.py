@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from tests.support.host import delta
 from tests.support.sink import stored
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.roster import GONE_CHECKS, LOST_BEATS, Boot, Roster
 
 INVENTORY = {"keys": [], "approvals": []}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import frames
 from loomid.lmp.runs import Runs
 from loomid.vault import Vault

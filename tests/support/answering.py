@@ -13,8 +13,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_shim import wire
 from hermes_shim.link import Link
+from loomid import wire
 from loomid.commands import Commands
 from loomid.errors import PhoneError
 from loomid.gateway import Gateways

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp, Tick
 
 turn_ids = st.sampled_from(["s1:s1:a", "s1:s1:b", "s2:s2:c"])

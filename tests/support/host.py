@@ -22,8 +22,8 @@ import threading
 import time
 from typing import Any
 
-from hermes_shim import wire
 from hermes_shim.link import Identity, Link
+from loomid import wire
 
 
 def identity(gateway_id: str = "gw1", boot: str = "boot1", **more: Any) -> Identity:

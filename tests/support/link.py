@@ -8,8 +8,8 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
 from hermes_shim.link import Link
+from loomid import wire
 from loomid.gateway import Gateways
 from tests.support.host import identity
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from hermes_shim import wire
+from loomid import wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

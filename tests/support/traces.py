@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import Arrival, GatewayUp, Tick
 from tests.support.folding import Driver, brief
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import Arrival, GatewayUp
 
 KEY = "agent:main:loomi:dm:chat"
