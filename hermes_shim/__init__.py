@@ -16,7 +16,8 @@ from .wire import HOME_CHAT, PLATFORM, once
 
 def zmq_ready() -> bool:
     """Whether pyzmq can be imported, with the copy in our `_vendor/` as the last resort."""
-    for folder in ([], [str(Path(__file__).with_name("_vendor"))]):
+    vendor = Path(__file__).with_name("_vendor")
+    for folder in ([], [str(vendor)] * vendor.is_dir()):
         sys.path += [path for path in folder if path not in sys.path]
         with suppress(ImportError):
             import zmq  # noqa: F401

@@ -21,13 +21,13 @@ from loomid import wire
 from loomid.errors import BadFrame, GatewayOffline, NotPermitted, OutcomeUnknown, UnknownTask
 from loomid.gateway import CommandFailed
 from loomid.lmp import conversations, frames, ids, requests
-from loomid.lmp.conversations import Conversation, Session
 from loomid.vault import TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from loomid.gateway import Gateways, GatewayState
+    from loomid.lmp.conversations import Conversation
     from loomid.lmp.projection import Projection
     from loomid.lmp.runs import Runs
     from loomid.vault import Vault
@@ -59,7 +59,7 @@ class Place:
 class _Sessions(msgspec.Struct):
     """Value of op `sessions`."""
 
-    sessions: list[Session]
+    sessions: list[conversations.Session]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Tasks:
 
     async def _read(self, gateway_id: str, upto: float, limit: int) -> _Listed:
         """Read Hermes' list from its top: an older session belongs to a newer conversation."""
-        rows: list[Session] = []
+        rows: list[conversations.Session] = []
         while True:
             args = {"limit": ROWS, "offset": len(rows)}
             value = await self._gateways.command(

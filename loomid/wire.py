@@ -599,7 +599,8 @@ def body_of(kind: str, said: dict[str, Any]) -> dict[str, Any]:
     fact is made. Fields that have our names already are kept.
     """
     body = {_OURS.get(name, name): value for name, value in said.items()}
-    body |= _DERIVED.get(kind, lambda _: {})(body)
+    derive = _DERIVED.get(kind)
+    body |= derive(body) if derive is not None else {}
     for each in fields(FACTS[kind]):
         if each.name in body:
             body[each.name] = _cast(str(each.type), body[each.name])

@@ -37,10 +37,10 @@ class Host(Shim):
 
     keys: tuple[str, ...] = ()
 
-    def execute(self, command: wire.Command) -> None:
-        if command.op == "running":
+    def execute(self, message: dict[str, Any]) -> None:
+        if message["args"] == {"fact": "running"}:
             self.link.emit("running", {"keys": list(self.keys)})
-        super().execute(command)
+        super().execute(message)
 
 
 @pytest.fixture

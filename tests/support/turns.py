@@ -69,7 +69,7 @@ def _ended(script: Script, call: int, text: str, *, error: str | None = None) ->
 
 def _answered(script: Script, call: int, text: str, tools: int) -> None:
     reason = "tool_calls" if tools else "stop"
-    script.sync(wire.ApiEnded(script.turn_id, call, reason, tools, text.strip()))
+    script.sync(wire.ApiEnded(script.turn_id, call, reason, text.strip()))
 
 
 @st.composite
