@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.platforms.base import BasePlatformAdapter, MessageEvent, MessageType, SendResult
+from gateway.platforms.base import BasePlatformAdapter, MessageEvent, SendResult
 from hermes_cli import __version__ as hermes_version
 from hermes_cli.commands import resolve_command
 from hermes_cli.plugins import VALID_HOOKS
@@ -140,9 +140,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _run(self, command: Message) -> None:
         """Run a command and tell how it ended."""
-        operation = getattr(self, f"_op_{command['op']}", _unknown)
+        operation = getattr(self, f"_op_{command['op']}", None)
+        result: Message = {"error": "unknown_op"}
         try:
-            result = await operation(command["id"], **command["args"])
+            if operation is not None:
+                result = await operation(command["id"], **command["args"])
         except Exception as failure:  # noqa: BLE001 - whatever Hermes raises is the answer
             result = {"error": "failed", "detail": type(failure).__name__}
         state.link.reply({"id": command["id"], **result})
@@ -189,15 +191,19 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             self._tell("injected", source, **said, **origin)
         is_command = mode == "command"
         kind = MessageEvent if CONTROL or is_command else _Plain
-        more: Message = {"allow_gateway_control": is_command} if CONTROL else {}
-        more |= {"message_id": message_id, "message_type": MessageType.TEXT}
-        return kind(text=text, source=source, **more)
+        more = {"allow_gateway_control": is_command} if CONTROL else {}
+        return kind(text=text, source=source, message_id=message_id, **more)
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
-        # Up to the hand-over there is no await: one step of the loop.
-        runner = self.gateway_runner
-        agent = runner._running_agents.get(session_key)
-        store = self._session_store
+        runner, store = self.gateway_runner, self._session_store
+        for _wait in range(100):
+            agent = runner._running_agents.get(session_key)
+            if agent is None or hasattr(agent, "interrupt"):
+                break
+            # Until a moment after its first hook, a turn's place is held by something else: /stop
+            # would free the session but leave the agent at work.
+            await asyncio.sleep(0.02)
+        # From here to the hand-over there is no await: one step of the loop.
         entry = store.lookup_by_session_id(store.peek_session_id(session_key))
         source = getattr(entry, "origin", None)
         find = getattr(runner, "_delivery_adapter_for", None) or runner._adapter_for_source
@@ -205,15 +211,12 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         runs = getattr(agent, "_current_turn_id", None) == turn_id not in state.over
         if not runs or adapter is None:
             return {"error": "not_active"}
-
-        def waiting() -> list[str]:  # behind the run: the slot, then the overflow
-            slot = adapter._pending_messages.get(session_key)
-            events = [slot, *runner._queued_events.get(session_key, ())]
-            return [event.message_id for event in events if event]
-
-        before = waiting()
+        # What waits behind the run: the slot, then the overflow.
+        slot, more = adapter._pending_messages.get, runner._queued_events.get
+        waiting = [slot(session_key), *more(session_key, ())]
         await adapter.handle_message(self._event(source, "/stop", f"stop-{_id}", "command"))
-        dropped = [message_id for message_id in before if message_id not in waiting()]
+        left = [slot(session_key), *more(session_key, ())]
+        dropped = [event.message_id for event in waiting if event and event not in left]
         return {"value": {"state": "cancelling", "dropped": dropped}}
 
     async def _op_approve(self, _id: str, approval_id: str, choice: str, **more: Any) -> Message:
@@ -258,10 +261,6 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     def _key(self, source: Any) -> str:
         return str(self.gateway_runner._session_key_for_source(source))
-
-
-async def _unknown(_id: str, **_: Any) -> Message:
-    return {"error": "unknown_op"}
 
 
 def _folded(agent: Any, mode: str, text: str) -> bool:

@@ -107,7 +107,6 @@ class Orders:
         """The first result of an id counts."""
         if self._known.get(result["id"]):
             return
-        failed = {"id": result["id"], "error": "failed", "detail": "unsendable"}
-        data = dump({"m": "result", **result}) or dump({"m": "result", **failed})
-        self._known[result["id"]] = data
-        self.results.append(data)
+        failed = {"m": "result", "id": result["id"], "error": "failed", "detail": "unsendable"}
+        self._known[result["id"]] = dump({"m": "result", **result}) or dump(failed)
+        self.results.append(self._known[result["id"]])

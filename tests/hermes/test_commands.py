@@ -243,7 +243,7 @@ def test_sessions(peer: Peer) -> None:
     assert newest.session_key == key_of("list")
     assert newest.source == "loomi"
     assert newest.id == turn.split(":")[0]
-    assert newest.message_count == 2
+    assert newest.message_count in (2, 3)  # newer releases count a row of their own
     assert newest.preview == "say 2"
     assert newest.started_at <= (newest.last_active or 0)
     everything = rows(peer, 1000)
