@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_shim.wire import SOCKET_NAME
 from loomid import __version__, doors, locks, notify
 from loomid.admin import Admin
 from loomid.commands import Commands
@@ -26,6 +25,7 @@ from loomid.status import Status
 from loomid.store import Store
 from loomid.vault import Vault
 from loomid.web import Web, WebConfig, check_bind
+from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

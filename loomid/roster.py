@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
 
@@ -42,6 +42,8 @@ class GatewayState:
     online: bool
     since: float
     pid: int
+    dropped: dict[str, int]
+    """Facts that its process lost, by reason."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +65,7 @@ class Boot:
     local: bool = False  # its pid means the same here as there
     gone: int = 0  # times its process was found gone
     missed: int = 0  # ticks since it was heard
+    dropped: dict[str, int] = field(default_factory=dict)  # facts it lost, by reason
     lost: bool = False
 
 
@@ -122,6 +125,11 @@ class Roster:
         """The process that takes commands."""
         boot = self._current.get(gateway_id)
         return boot if boot is not None and boot.online else None
+
+    def replaced(self, gateway_id: str) -> list[Boot]:
+        """Processes of a gateway that live but do not speak for it."""
+        boots = self._boots.values()
+        return [b for b in boots if b.gateway_id == gateway_id and b.replaced and b.online]
 
     def states(self) -> list[GatewayState]:
         """Every gateway that said hello to this loomid."""
@@ -208,14 +216,14 @@ class Roster:
             return True
         return False
 
-    def _parse(self, kind: str, body: object) -> Any:  # noqa: ANN401 - one of many types
+    def _parse(self, kind: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - one of many types
         if kind not in wire.FACTS:
             # A newer shim may know more; its facts are not asked for again.
             known = len(self.oddities) < MAX_ODDITIES
             self.oddities[f"unknown fact {kind:.40}" if known else "unknown fact"] += 1
             return None
         try:
-            return facts.parse(kind, body)
+            return facts.parse(kind, wire.body_of(kind, body))
         except (msgspec.ValidationError, RecursionError):
             self.oddities[f"invalid fact {kind}"] += 1
             return None
@@ -260,9 +268,10 @@ def _state(boot: Boot) -> GatewayState:
         hello.hermes_version,
         hello.shim_version,
         hello.features,
-        hello.home_chat,
+        wire.HOME_CHAT,
         hello.home_key,
         boot.online,
         boot.since,
         hello.pid,
+        boot.dropped,
     )

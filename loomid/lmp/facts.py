@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_shim import wire
+from loomid import wire
 
 
 @dataclass(frozen=True, slots=True)

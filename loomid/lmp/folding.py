@@ -13,8 +13,8 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_shim.wire import ApprovalAsked
 from loomid.lmp.frames import Event, Payload
+from loomid.wire import ApprovalAsked
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival

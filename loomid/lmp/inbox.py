@@ -13,7 +13,7 @@ from loomid.lmp.frames import Origin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_shim import wire
+    from loomid import wire
 
 KEEP_S = 3_600.0
 KEEP_COMMAND_S = 600.0

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import ids
 from loomid.lmp.asks import ASKED_RACE_S, KEEP_S, ApprovalView, Ask, Asks
 from loomid.lmp.endings import CANCELLED

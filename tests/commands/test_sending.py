@@ -22,8 +22,6 @@ async def test_a_message_without_a_task_begins_one(side: Side, host: Host) -> No
     assert command.args == {
         "text": "hi\nthere",
         "mode": "queue",
-        "user_id": "loomi",
-        "user_name": "Loomi",
         "device_id": PHONE.device_id,
         "request_id": "r1",
     }
@@ -58,7 +56,7 @@ async def test_the_home_task_takes_messages(side: Side, host: Host) -> None:
 async def test_a_task_that_only_hermes_knows_takes_messages(side: Side, host: Host) -> None:
     key = key_of("old")
     host.sessions = [
-        {"session_key": key, "session_id": "s", "platform": "loomi", "updated_at": 5.0}
+        {"id": "s", "session_key": key, "source": "loomi", "started_at": 1.0, "last_active": 5.0}
     ]
     await side.ask("session.send", text="hi", request_id="r1", task_id=side.task_id(key))
     assert host.ops("inject")[0].args["chat_id"] == "old"
@@ -67,8 +65,20 @@ async def test_a_task_that_only_hermes_knows_takes_messages(side: Side, host: Ho
 async def test_texts_and_tasks_that_are_refused(side: Side, host: Host) -> None:
     foreign = key_of("c9").replace("loomi", "telegram")
     host.sessions = [
-        {"session_key": foreign, "session_id": "s1", "platform": "telegram", "updated_at": 5.0},
-        {"session_key": None, "session_id": "cron_1", "platform": "cron", "updated_at": 4.0},
+        {
+            "id": "s1",
+            "session_key": foreign,
+            "source": "telegram",
+            "started_at": 1.0,
+            "last_active": 5.0,
+        },
+        {
+            "id": "cron_1",
+            "session_key": None,
+            "source": "cron",
+            "started_at": 1.0,
+            "last_active": 4.0,
+        },
     ]
 
     async def code(text: str = "hi", **more: object) -> str:

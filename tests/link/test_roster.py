@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.roster import GONE_CHECKS, LOST_BEATS, Boot, Roster
 
 INVENTORY = {"keys": [], "approvals": []}
@@ -28,7 +28,8 @@ class World:
     def hello(self, boot: str, pid: int = 0, started: float = 0.0, peer: str = "") -> Boot:
         if pid > 0:
             self.processes[pid] = started
-        hello = wire.Hello(1, "g", boot, pid, started, "G", "0.22", "0.1", [])
+        stat = f"1 (a name) S {'0 ' * 18}{started:.0f} 0"
+        hello = wire.Hello(1, "g", boot, pid, "G", "0.22", "0.1", [], stat)
         return self.roster.hello((peer or boot).encode(), hello, self.now)[0]
 
     def ticks(self, count: int, *alive: Boot) -> None:

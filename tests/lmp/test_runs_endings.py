@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.frames import UNSET, Origin
 from loomid.lmp.ids import task_id
@@ -99,7 +99,7 @@ def test_turn_ended(end: wire.TurnEnded, row: list[Any]) -> None:
 def test_truncated_answer_is_not_finished() -> None:
     d = driver()
     facts = answered()
-    facts[-1] = wire.ApiEnded("s1:s1:t1", 1, "length", 0, "done")
+    facts[-1] = wire.ApiEnded("s1:s1:t1", 1, "length", "done")
     d.facts([started(), asked(), *facts, ended()])
     assert runs_of(d.events)[-1] == ["completed", "completed", "done", None, False]
 
@@ -413,7 +413,7 @@ def test_flapping_gateway_keeps_few_facts() -> None:
 @pytest.mark.parametrize("restart", [lambda d: None, lambda d: d.recovered()])
 def test_reset_keeps_the_task(restart: Callable[[Driver], Any]) -> None:
     d = driver()
-    d.fact(wire.SessionReset(KEY, "s1", "s2", "new_session"))
+    d.fact(wire.SessionReset("s1", "s2", "new_session", KEY))
     seen = d.outcomes[-1].tasks[0]
     assert (seen.task_id, seen.session_id) == (task_id(ID_KEY, "gw", KEY), "s2")
     d.runs = restart(d) or d.runs

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, Tick
 from loomid.lmp.frames import RUN_ENDS, Event
@@ -109,7 +109,7 @@ def test_any_facts(given_arrivals: list[Arrival]) -> None:
 def test_ended_run_of_a_lost_host_stays_ended() -> None:
     """How it was told depended on what that host could do, which must be known again."""
     d = driver(OLD_UP)
-    d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", 0, "done"), ended()])
+    d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", "done"), ended()])
     d.fact(facts.GatewayLost(), dt=20)
     d.boot = "boot2"
     d.fact(OLD_UP)

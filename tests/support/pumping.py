@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.gateway import Gateways
 from loomid.lmp import frames
 from loomid.log import Log
