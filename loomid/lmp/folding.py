@@ -139,6 +139,10 @@ class Alarms:
         elif self._at.get(owner) != at:
             self._at[owner] = at
             heapq.heappush(self._heap, (at, owner))
+            if len(self._heap) > 2 * len(self._at) + 64:
+                # Alarms that were moved lie here until their time, which may be hours away.
+                self._heap = [(due, name) for name, due in self._at.items()]
+                heapq.heapify(self._heap)
 
     @property
     def next(self) -> float | None:
