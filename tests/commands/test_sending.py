@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.lmp import requests
+from loomid.lmp.runs import Runs
 from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of, until
 
 if TYPE_CHECKING:
@@ -148,10 +149,13 @@ async def test_runs_of_before_a_restart(side: Side, host: Host) -> None:
     run_id = await side.run_begun("t1")
     host.end_turn("t1")
     await side.run_over("t1")
-    side.pump.runs.clear()  # as after a restart, or when the run has long been over
-    assert (await side.refused("run.cancel", run_id=run_id)).code == "run_not_active"
-    await side.ask("run.resume", run_id=run_id)
-    assert host.ops("inject")[0].args["chat_id"] == "c1"
+    # As after a restart, and when the run has long been over.
+    for ended in (["t1"], []):
+        side.pump.runs["gw1"] = Runs("gw1", side.key, ended)
+        assert (await side.refused("run.cancel", run_id=run_id)).code == "run_not_active"
+        await side.ask("run.resume", run_id=run_id)
+        assert host.ops("inject")[-1].args["chat_id"] == "c1"
+    assert len(host.ops("inject")) == 2
 
 
 async def test_the_turn_may_end_before_the_command_comes(side: Side, host: Host) -> None:

@@ -232,9 +232,9 @@ def test_ended_turns_are_released_and_remembered() -> None:
     assert view is not None
     assert not view.active
     assert d.runs.deadline is None
-    view = d.recovered().run(str(last))
-    assert view is not None
-    assert (view.turn_id, view.active) == ("s1:s1:t1099", False)
+    d.runs = d.recovered()
+    assert d.fact(started("s1:s1:t1099")) == []
+    assert d.runs.run(str(last)) is None  # only the log knows its task
 
 
 # ── where runs come from ──
