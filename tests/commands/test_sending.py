@@ -12,6 +12,7 @@ from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of, u
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 async def test_a_message_without_a_task_begins_one(side: Side, host: Host) -> None:
@@ -54,6 +55,23 @@ async def test_the_home_task_takes_messages(side: Side, host: Host) -> None:
     assert home == side.task_id(key_of("home"))
     await side.ask("session.send", text="hi", request_id="r1", task_id=home)
     assert host.commands[0].args["chat_id"] == "home"
+
+
+async def test_the_home_task_is_known_without_its_gateway(
+    tmp_path: Path, make_host: Callable[..., Host]
+) -> None:
+    async with Side(tmp_path) as side:
+        assert side.commands.home_task() is None
+        host = await side.online(make_host())
+        home = side.task_id(key_of("home"))
+        await until(lambda: side.log.projection.gateways())
+    host.link.stop(0.1)
+    async with Side(tmp_path) as side:
+        assert side.commands.home_task() == home
+        error = await side.refused("session.send", text="hi", request_id="r1", task_id=home)
+        assert error.code == "gateway_offline"
+        (state,) = side.gateways.states()
+        assert (state.name, state.online) == ("Stand-in", False)
 
 
 async def test_a_task_that_only_hermes_knows_takes_messages(side: Side, host: Host) -> None:
