@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+BOOTS_KEPT = 64
+"""Of a gateway; of one that fails at each start there may be thousands in a week."""
 ENDED_KEPT = 1_000
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 10.0
@@ -196,7 +198,7 @@ class Store:
         rows = await self._rows(
             f"""{_EVENTS} WHERE lasting = 1 AND position > ? AND position <= ? AND ts >= ?
             ORDER BY position DESC LIMIT ?""",
-            (after, upto, since, limit),
+            *(after, upto, since, limit),
         )
         return rows[::-1]
 
@@ -236,12 +238,14 @@ class Store:
         return int(rows[0][0]) if rows else 0
 
     async def forget_rest(self, before: float) -> None:
-        """Delete facts, acknowledgements, claims and tasks older than `before`."""
+        """Delete tasks and acknowledgements older than `before`.
+
+        Not those of a process whose facts are still needed: it is not over yet. The facts
+        themselves go when they are needed no more, and not before (see `release`).
+        """
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM fact WHERE at < ?", (before,))
-            connection.execute("DELETE FROM ack WHERE at < ?", (before,))
-            connection.execute("DELETE FROM claim WHERE at < ?", (before,))
+            connection.execute(_FORGET_ACKS, (before, BOOTS_KEPT))
             connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
 
         await self._line.write(work)
@@ -289,8 +293,6 @@ class Store:
 
     async def ended(self) -> dict[str, list[str]]:
         """The turns that ended last, oldest first, by gateway."""
-        sql = "SELECT gateway_id, turn_id FROM ended ORDER BY id"
-        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
         found: dict[str, list[str]] = {}
         for gateway_id, turn_id in await self._rows(
             "SELECT gateway_id, turn_id FROM ended ORDER BY id"
@@ -322,6 +324,11 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
         raise AbandonedError
 
 
+_EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
+_FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
+    SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
+    row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)
+    WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
     SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
