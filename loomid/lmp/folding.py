@@ -109,6 +109,10 @@ class Retention:
         for tag in self._tags.get(other, ()):
             self._hold(tag, owner)
 
+    def beside(self, owner: str) -> set[str]:
+        """This owner, and all others that need something that it needs."""
+        return {other for tag in self._tags.get(owner, ()) for other in self._owners[tag]}
+
     def release(self, owner: str) -> list[str]:
         """The owner is gone: the tags that nobody needs any more."""
         free: list[str] = []

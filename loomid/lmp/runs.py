@@ -56,7 +56,7 @@ class Runs:
         self._ended: OrderedDict[str, RunView | None] = OrderedDict()
         self._asks = Asks(gateway_id, key)
         self._sends = Sends(self._host)
-        self._status = Status(gateway_id)
+        self._status = Status(gateway_id, self._host.retention)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
         for turn_id in ended:

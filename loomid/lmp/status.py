@@ -10,14 +10,15 @@ from loomid.lmp.frames import GatewayStatus
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import GatewayUp
-    from loomid.lmp.folding import Folding
+    from loomid.lmp.folding import Folding, Retention
 
 
 class Status:
     """The gateway's status as phones have it."""
 
-    def __init__(self, gateway_id: str) -> None:
+    def __init__(self, gateway_id: str, retention: Retention) -> None:
         self._gateway_id = gateway_id
+        self._retention = retention
         self._boot: str | None = None
         self._shown: GatewayStatus | None = None
         self.owner: str | None = None
@@ -49,7 +50,9 @@ class Status:
         shown = self._shown
         if shown is None or not shown.online or out.boot != self._boot or self.owner is None:
             return
-        out.touched.add(self.owner)
+        # Whoever keeps the arrival that it came up with keeps this, too: folded again without
+        # it, that the gateway came up once more would be no news.
+        out.touched |= self._retention.beside(self.owner)
         self._show(out, replace(shown, online=False, since=out.at))
 
     def _show(self, out: Folding, status: GatewayStatus) -> None:
