@@ -173,6 +173,8 @@ class Runs:
         self._status.down(out)
 
     def _gateway_lost(self, out: Folding, _fact: GatewayLost) -> None:
+        if out.boot in self._lost:
+            return  # each restart finds out anew
         self._status.down(out)
         for ask in self._asks.missing(out.boot, None, out.t):
             self._ask_lost(out, ask)

@@ -248,6 +248,14 @@ def test_origin_is_the_injected_message() -> None:
     assert p.origin == Origin(device_id="dev_1", request_id="req_in2")
 
 
+def test_a_message_that_was_folded_away_does_not_pass_for_the_origin() -> None:
+    d = driver()
+    folded = injected("in1", "do", "steer")  # no turn of ours ran yet
+    d.facts([folded, injected("in2", "do it"), started(), asked()])
+    p: Any = d.events[0].payload
+    assert p.origin == Origin(device_id="dev_1", request_id="req_in2")
+
+
 def test_steer_is_an_input_of_the_running_turn() -> None:
     d = driver()
     d.facts([started(), asked(), *answered("say")[:2]])
