@@ -96,6 +96,7 @@ async def _serve(
         instance=secrets.token_hex(8),
         clock=time.time,
         acked=await store.acks(),
+        known=await store.gateways(),
     )
     pump = Pump(gateways, events, store, key, time.time)
     limits = Limits(max_frame_bytes=config.max_frame_bytes, max_text_chars=100_000)

@@ -22,7 +22,7 @@ from loomid.errors import ConfigError, GatewayOffline, OutcomeUnknown, StateErro
 from loomid.roster import Boot, GatewayState, Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from loomid.lmp.facts import Arrival
@@ -57,6 +57,7 @@ class Gateways:
         instance: str,
         clock: Clock,
         acked: Mapping[tuple[str, str], int],
+        known: Iterable[Arrival] = (),
         beat_s: float = wire.BEAT_S,
         deadline_s: float = wire.COMMAND_DEADLINE_S,
     ) -> None:
@@ -67,7 +68,7 @@ class Gateways:
         self._clock = clock
         self._beat_s = beat_s
         self._deadline_s = deadline_s
-        self._roster = Roster(acked)
+        self._roster = Roster(acked, known)
         self._socket: zmq.Socket[bytes] | None = None
         self._peers: dict[bytes, Boot] = {}
         self._asked: set[bytes] = set()
@@ -323,7 +324,7 @@ class Gateways:
     # ── who is there ──
 
     def states(self) -> list[GatewayState]:
-        """Every gateway that said hello since this loomid started."""
+        """Every gateway that ever said hello."""
         return self._roster.states()
 
     def incompatible(self) -> list[str]:

@@ -625,6 +625,11 @@ def _shown(body: dict[str, Any]) -> dict[str, Any]:
     return {"text": text[:LIMIT]} if isinstance(text, str) else {}
 
 
+def _api_ended(body: dict[str, Any]) -> dict[str, Any]:
+    """A call that only asks for tools has no text: none, not an unknown one."""
+    return {"text": body["text"] or ""} if "text" in body else {}
+
+
 def _api_failed(body: dict[str, Any]) -> dict[str, Any]:
     error = body.get("error")
     text = error.get("message") if isinstance(error, dict) else error
@@ -657,6 +662,7 @@ def _sent(body: dict[str, Any]) -> dict[str, Any]:
 _DERIVED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "turn.started": _shown,
     "injected": _shown,
+    "api.ended": _api_ended,
     "api.failed": _api_failed,
     "tool.started": _tool_started,
     "approval.asked": _approval_asked,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.lmp import requests
+from loomid.lmp.runs import Runs
 from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 async def test_a_message_without_a_task_begins_one(side: Side, host: Host) -> None:
@@ -51,6 +53,23 @@ async def test_the_home_task_takes_messages(side: Side, host: Host) -> None:
     assert home == side.task_id(key_of("home"))
     await side.ask("session.send", text="hi", request_id="r1", task_id=home)
     assert host.commands[0].args["chat_id"] == "home"
+
+
+async def test_the_home_task_is_known_without_its_gateway(
+    tmp_path: Path, make_host: Callable[..., Host]
+) -> None:
+    async with Side(tmp_path) as side:
+        assert side.commands.home_task() is None
+        host = await side.online(make_host())
+        home = side.task_id(key_of("home"))
+        await until(lambda: side.log.projection.gateways())
+    host.link.stop(0.1)
+    async with Side(tmp_path) as side:
+        assert side.commands.home_task() == home
+        error = await side.refused("session.send", text="hi", request_id="r1", task_id=home)
+        assert error.code == "gateway_offline"
+        (state,) = side.gateways.states()
+        assert (state.name, state.online) == ("Stand-in", False)
 
 
 async def test_a_task_that_only_hermes_knows_takes_messages(side: Side, host: Host) -> None:
@@ -158,10 +177,13 @@ async def test_runs_of_before_a_restart(side: Side, host: Host) -> None:
     run_id = await side.run_begun("t1")
     host.end_turn("t1")
     await side.run_over("t1")
-    side.pump.runs.clear()  # as after a restart, or when the run has long been over
-    assert (await side.refused("run.cancel", run_id=run_id)).code == "run_not_active"
-    await side.ask("run.resume", run_id=run_id)
-    assert host.ops("inject")[0].args["chat_id"] == "c1"
+    # As after a restart, and when the run has long been over.
+    for ended in (["t1"], []):
+        side.pump.runs["gw1"] = Runs("gw1", side.key, ended)
+        assert (await side.refused("run.cancel", run_id=run_id)).code == "run_not_active"
+        await side.ask("run.resume", run_id=run_id)
+        assert host.ops("inject")[-1].args["chat_id"] == "c1"
+    assert len(host.ops("inject")) == 2
 
 
 async def test_the_turn_may_end_before_the_command_comes(side: Side, host: Host) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import stat
 from dataclasses import asdict
 
@@ -32,8 +33,10 @@ async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
         numbers = [a.n for a in it.taken if a.n]
         assert numbers == list(range(1, len(numbers) + 1))
         assert it.texts() == "before start " + "".join(f"{i} " for i in range(50))
+        pid = os.getpid()
         assert it.taken[0].fact == GatewayUp(
-            "Stand-in", "0.22.2", "0.1.0", ["stream", *wire.FEATURES], None
+            *("Stand-in", "0.22.2", "0.1.0", ["stream", *wire.FEATURES], None, "home"),
+            *(pid, wire.process_started(pid), True),
         )
         it.ack()
         await until(lambda: not shim.link._backlog.facts)

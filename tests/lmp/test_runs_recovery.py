@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomid import wire
 from loomid.lmp import facts
-from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, Tick
 from loomid.lmp.frames import RUN_ENDS, Event
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
@@ -69,6 +69,14 @@ def check_cut(rows: list[Arrival], cut: int) -> None:
 def test_restart_amid_any_facts(given_arrivals: list[Arrival], data: st.DataObject) -> None:
     rows = with_ticks(given_arrivals)
     check_cut(rows, data.draw(st.integers(0, len(rows))))
+
+
+def test_restart_after_the_gateway_came_back() -> None:
+    """Its first coming is kept for what it can do, so its going is, too."""
+    given_facts = (STREAM_UP, GatewayDown(), STREAM_UP, GatewayDown(), STREAM_UP, GatewayLost())
+    rows = [Arrival("gw", "boot", 0, 1.0 + i, 1.0 + i, f) for i, f in enumerate(given_facts)]
+    for cut in range(len(rows)):
+        check_cut(rows, cut)
 
 
 @MODEST

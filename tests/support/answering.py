@@ -165,6 +165,7 @@ class Side:
             instance="i",
             clock=time.time,
             acked=await store.acks(),
+            known=await store.gateways(),
             beat_s=BEAT_S,
             deadline_s=self._deadline_s,
         )

@@ -64,6 +64,7 @@ async def pumping(
             instance=str(log.visible),
             clock=clock,
             acked=await store.acks(),
+            known=await store.gateways(),
             beat_s=BEAT_S,
         )
         pump = Pump(gateways, log, store, await Vault(store).secret(), clock)
