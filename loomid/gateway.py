@@ -32,11 +32,13 @@ __all__ = ["CommandFailed", "GatewayState", "Gateways"]
 
 log = logging.getLogger("loomid.gateway")
 
-MESSAGE_MAX = 16 << 20  # four times what a shim sends at most
+MESSAGE_MAX = 8 << 20  # twice what a shim sends at most
+MESSAGES_MAX = 32  # of one shim that ZeroMQ holds for us; its window is no more than that
 ARRIVALS_MAX = 32_768  # eight windows of a shim; beyond, they wait in their own processes
+ARRIVED_BYTES_MAX = 16 << 20
 SLICE = 256  # messages in one step of the loop
 STRANGER_BEATS = 45  # three times what a refused shim waits before it tries again
-ID_MAX = 128
+WIRE_MAX = 1 << 31  # what is larger is no version
 _FROM_SHIM = {
     tag: wire.MESSAGES[tag] for tag in ("hello", "facts", "result", "beat", "bye")
 }  # what only loomid may say is an oddity here
@@ -72,6 +74,7 @@ class Gateways:
         self._logged: set[str] = set()
         self._arrived = asyncio.Event()
         self._paused = False
+        self._arrived_bytes = 0  # read since nothing was waiting
         self._dry = False  # all there was has been read, once since the last tick
         self._drain_due = False
         self._calls = Calls(self._send, deadline_s)
@@ -106,6 +109,7 @@ class Gateways:
     def _bind(self, sock: zmq.Socket[bytes]) -> None:
         sock.linger = 0
         sock.setsockopt(zmq.MAXMSGSIZE, MESSAGE_MAX)
+        sock.setsockopt(zmq.RCVHWM, MESSAGES_MAX)
         # Sending to who is gone is an error that we see, not silence.
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         before = os.umask(0o077)
@@ -127,7 +131,10 @@ class Gateways:
         for _ in range(SLICE):
             if self._socket is None:
                 return
-            self._paused = len(self._roster.arrivals) >= ARRIVALS_MAX
+            if not self._roster.arrivals:
+                self._arrived_bytes = 0
+            full = len(self._roster.arrivals) >= ARRIVALS_MAX
+            self._paused = full or self._arrived_bytes >= ARRIVED_BYTES_MAX
             if self._paused:
                 return  # take() goes on
             try:
@@ -135,6 +142,7 @@ class Gateways:
             except zmq.Again:
                 self._dry = True
                 return
+            self._arrived_bytes += sum(map(len, frames))
             self._receive(frames)
         self._drain_soon()
 
@@ -202,7 +210,8 @@ class Gateways:
                 for kind in self._roster.oddities:
                     self._odd(kind, count=False)
             case wire.Result():
-                self._calls.settle(message)
+                if not self._calls.settle(message):
+                    self._odd("a result that nobody waits for")
             case wire.Bye():
                 self._roster.down(boot, self._clock())
                 self._offline(boot, "it said bye")
@@ -213,8 +222,9 @@ class Gateways:
         if hello.wire != wire.WIRE_VERSION:
             self._refuse(peer, hello.gateway_id, hello.wire)
             return
-        if not (0 < len(hello.gateway_id) <= ID_MAX and 0 < len(hello.boot) <= ID_MAX):
-            self._odd("hello without ids")
+        objection = self._roster.objection(hello)
+        if objection is not None:
+            self._odd(objection)
             return
         self._strangers.pop(_short(hello.gateway_id), None)
         was_online = self._roster.online(hello.gateway_id)
@@ -248,6 +258,7 @@ class Gateways:
         try:
             body = msgspec.json.decode(_text(frames))
             is_foreign = body["m"] == "hello" and type(body["wire"]) is int
+            is_foreign = is_foreign and 0 <= body["wire"] < WIRE_MAX
             version, name = body["wire"], body.get("gateway_id")
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return False

@@ -38,8 +38,9 @@ LOOKUP = 500
 YOUNG_S = 120.0
 """Hermes lists a session after its first turn has begun; until then we vouch for it."""
 
+Time = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 Position = tuple[
-    Annotated[float, msgspec.Meta(ge=0, lt=1e12)],
+    Time,
     Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]*$", max_length=64)],
 ]
 """A place in the list: updated_at and task id of the row before it."""
@@ -58,12 +59,12 @@ class _Session(msgspec.Struct):
 
     session_id: str
     platform: str
-    updated_at: float
+    updated_at: Time
     session_key: str | None = None
     title: str | None = None
     model: str | None = None
-    created_at: float | None = None
-    message_count: int = 0
+    created_at: Time | None = None
+    message_count: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] = 0
     preview: str | None = None
 
 
