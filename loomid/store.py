@@ -177,14 +177,26 @@ class Store:
         """Return when the log's connection has finished all that it was given."""
         await self._line.run(lambda _: None)
 
-    async def newest(self, count: int) -> list[EventRow]:
-        """The newest events, oldest of them first."""
+    async def newest(self, count: int, size: int) -> tuple[list[EventRow], int]:
+        """The newest events, oldest of them first, and the position of the one before them.
+
+        At most `count`, and no more than fit into `size` bytes.
+        """
+        before = await self._before_newest(count, size)
         rows = await self._select(
             """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
-            ORDER BY position DESC LIMIT ?""",
-            (count,),
+            WHERE position > ? ORDER BY position""",
+            (before,),
         )
-        return rows[::-1]
+        return rows, before
+
+    async def _before_newest(self, count: int, size: int) -> int:
+        sql = """SELECT coalesce(max(position), 0) FROM (SELECT position,
+            row_number() OVER newest AS count, sum(length(payload)) OVER newest AS size
+            FROM (SELECT position, payload FROM event ORDER BY position DESC LIMIT ?1 + 1)
+            WINDOW newest AS (ORDER BY position DESC)) WHERE count > ?1 OR size > ?2"""
+        row = await self.safe.run(lambda line: line.execute(sql, (count, size)).fetchone())
+        return int(row[0])
 
     async def alive(self) -> list[EventRow]:
         """Events of runs without an end, approvals without a decision, last gateway states."""
