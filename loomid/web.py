@@ -44,7 +44,11 @@ _NOT_A_SCRIPTS = re.compile(
     re.IGNORECASE,
 )
 """Headers that proxies and browsers add."""
-_CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
+_CAUSES = {
+    Code.NOT_A_FRAME: "not a WebSocket frame",
+    Code.TOO_LARGE: "frame too large",
+    Code.NOT_UTF8: "not UTF-8",
+}
 _HEALTH = b'{"ok":true,"v":1}'
 
 
@@ -274,7 +278,7 @@ class PhoneSocket:
         if kind is WSMsgType.CLOSE:
             return SocketClosed(data or 1005, "closed by the phone")
         if isinstance(data, WebSocketError):
-            cause = _CAUSES.get(data.code, "not a WebSocket frame")
+            cause = _CAUSES.get(data.code, "cannot be read")
             return SocketClosed(data.code, cause, by_us=True)
         return SocketClosed(1006, "connection lost")
 
