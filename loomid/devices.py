@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ class Devices:
     async def load(self) -> None:
         """Read the devices; those not yet confirmed get their time from now on."""
         self._known = {device.device_id: device for device in await self._vault.devices()}
-        now = self._clock()
+        now = asyncio.get_running_loop().time()  # a clock that is set must remove nobody
         self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
 
     def all(self) -> list[Device]:
@@ -130,7 +131,7 @@ class Devices:
             case "ok":
                 pass
         self._known[device.device_id] = device
-        self._gone_at[device.device_id] = now
+        self._gone_at[device.device_id] = asyncio.get_running_loop().time()
         if minted is not None and not minted.redeemed.done():
             minted.redeemed.set_result(device)
         log.info("paired %s", pairing.short(device.device_id))
@@ -175,7 +176,7 @@ class Devices:
         device = self._known.get(device_id)
         if device is not None:
             if not device.confirmed:
-                self._gone_at[device_id] = self._clock()
+                self._gone_at[device_id] = asyncio.get_running_loop().time()
             self._seen(device)
 
     def _seen(self, device: Device) -> Device:
@@ -189,9 +190,13 @@ class Devices:
             self._unsaved.discard(device_id)
             device = self._known.get(device_id)
             if device is not None and device.last_seen is not None:
-                await self._vault.seen(
-                    device_id, device.last_seen, device.model, device.os, device.app_version
-                )
+                try:
+                    await self._vault.seen(
+                        device_id, device.last_seen, device.model, device.os, device.app_version
+                    )
+                except sqlite3.Error:
+                    self._unsaved.add(device_id)
+                    raise
 
     async def move_base(self, device: Device, base: int) -> Device:
         """Give the device's numbers another start, on disk before this returns."""
@@ -216,23 +221,33 @@ class Devices:
         return True
 
     async def remove(self, device_id: str) -> bool:
-        """Forget a device: its credential opens nothing from now on."""
+        """Forget a device: its credential opens nothing from now on.
+
+        It is known again when that cannot be stored, so that it can be tried again.
+        """
         known = self._known.pop(device_id, None)
+        try:
+            gone = await self._vault.remove_device(device_id)
+        except sqlite3.Error:
+            if known is not None:
+                self._known[device_id] = known
+            raise
         self._gone_at.pop(device_id, None)
         self._snapshots.pop(device_id, None)
-        return await self._vault.remove_device(device_id) or known is not None
+        return gone or known is not None
 
     async def tend(self, connected: AbstractSet[str]) -> None:
         """Remove devices that never came back and tokens long gone; store what was seen."""
-        now = self._clock()
+        before = asyncio.get_running_loop().time() - self._claim_within_s
         for device_id, gone_at in list(self._gone_at.items()):
-            if device_id not in connected and now >= gone_at + self._claim_within_s:
+            if device_id not in connected and gone_at <= before:
                 await self.remove(device_id)
                 log.warning(
                     "removed %s: it never came back with its credential", pairing.short(device_id)
                 )
         await self.save(_SAVED_AT_ONCE)
-        if now >= self._pruned_at + _PRUNE_S:
+        now = self._clock()
+        if not 0 <= now - self._pruned_at < _PRUNE_S:
             self._pruned_at = now
             self._minted = {k: m for k, m in self._minted.items() if now < m.expires + _PRUNE_S}
             await self._vault.prune_tokens(now - pairing.MAX_TOKEN_TTL_S)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sqlite3
 import traceback
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,7 +107,8 @@ class Hub:
         """Remove what was never claimed, until cancelled."""
         while True:
             await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
-            await self._devices.tend(self._live.keys())
+            with _tried_again():
+                await self._devices.tend(self._live.keys())
 
     # ── pairing and management ──────────────────────────────────────────────
 
@@ -129,10 +132,10 @@ class Hub:
 
     async def revoke(self, device_id: str) -> bool:
         """Forget a device; a live connection of it is closed at once."""
-        known = await self._devices.remove(device_id)
         phone = self._live.get(device_id)
         if phone is not None:
-            phone.end(Code.REVOKED, "revoked")
+            phone.end(Code.REVOKED, "revoked")  # at once, however long the disk takes
+        known = await self._devices.remove(device_id)
         if known:
             log.info("revoked %s", pairing.short(device_id))
         return known
@@ -254,7 +257,8 @@ class Hub:
                 await self._empty.wait()
         except TimeoutError:
             log.warning("%d connections did not close in time", len(self._phones))
-        await self._devices.save(SAVED_AT_END)
+        with _tried_again():
+            await self._devices.save(SAVED_AT_END)
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
@@ -284,6 +288,15 @@ class Hub:
             return len(self._log.read(phone.outbox.cursor, LAG_LIMIT))
         except Gone:
             return self._log.window
+
+
+@contextlib.contextmanager
+def _tried_again() -> Iterator[None]:
+    """A disk that fails does not end what can go on without it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        log.error("cannot store what is new about devices: %s", error)
 
 
 def _name(phone: Phone) -> str:

@@ -43,12 +43,16 @@ FLUSH_S = 1.0
 
 
 class SocketClosed(LoomiError):
-    """The socket is closed; `code` as the WebSocket has it, `cause` for the log."""
+    """Nothing more can be read; `code` as the WebSocket has it, `cause` for the log.
 
-    def __init__(self, code: int, cause: str) -> None:
+    `by_us`: the phone sent what cannot be read, and has yet to hear that.
+    """
+
+    def __init__(self, code: int, cause: str, *, by_us: bool = False) -> None:
         super().__init__(cause)
         self.code = code
         self.cause = cause
+        self.by_us = by_us
 
 
 class Socket(Protocol):
@@ -194,7 +198,8 @@ class Phone:
         except SocketClosed as closed:
             self.end(closed.code, closed.cause)
             self._flush_until = 0.0
-            self._gone.set()
+            if not closed.by_us:
+                self._gone.set()  # else it gets some time to read our close frame
 
     def _take(self, message: str | bytes) -> list[Action]:
         now = self._loop.time()

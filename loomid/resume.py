@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from loomid.errors import LoomiError
+from loomid.errors import BadFrame, LoomiError
 from loomid.lmp import frames
 from loomid.outbox import Outbox
 
@@ -24,6 +24,8 @@ T = TypeVar("T")
 SNAPSHOT = "snapshot"
 LASTING_LIMIT = 200
 LASTING_S = 7 * 86_400.0
+MAX_LAST_SEQ = frames.MAX_SEQ // 2
+"""Numbers that go on from a larger one would soon be too large themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class _Step:
             return self._start(after, visible, seq=0, truncated=False)
         if after > visible:
             # Only a replaced database makes this: its numbers must not come again.
+            if (last_seq or 0) > MAX_LAST_SEQ:
+                raise BadFrame("No server of this kind has given that last_seq.")
             return visible - (last_seq or 0)
         lost = not self.log.resumable(after)
         if last_seq is None or self.moved or lost or self._amid_snapshot(after):

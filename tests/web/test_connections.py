@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import sqlite3
 import time
 from dataclasses import replace
 
@@ -297,3 +298,38 @@ async def test_each_close_is_logged_once_and_nothing_secret_is(tmp_path, caplog)
     assert [code for code, _ in logged] == [1000, 4001]
     for secret in (token, phone.credential, "private words"):
         assert secret not in caplog.text
+
+
+async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("loomid.hub.HOUSEKEEPING_S", 0.02)
+    asked = []
+
+    async def fails(*what):
+        asked.append(what)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        with monkeypatch.context() as broken:
+            for name in ("seen", "remove_device"):
+                broken.setattr(server.vault, name, fails)
+            async with phone.connect() as c:
+                await until(lambda: len(asked) > 2)
+                await c.send("ping")
+                await c.wait_type("pong")
+                # A phone is cut off before that is stored; then it can be tried again.
+                with pytest.raises(sqlite3.Error):
+                    await server.hub.revoke(phone.device_id)
+                assert await c.wait_closed() == 4003
+            assert [s.device.device_id for s in server.hub.devices()] == [phone.device_id]
+        assert await server.hub.revoke(phone.device_id)
+        assert await server.vault.devices() == []
+
+
+async def test_a_stop_without_a_disk_is_a_stop(tmp_path, monkeypatch):
+    async def fails(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with serving(tmp_path) as server:
+        await server.paired()
+        monkeypatch.setattr(server.vault, "seen", fails)
