@@ -1,14 +1,11 @@
-"""/health, /internal/pair/new, the bind rule."""
+"""/health and /internal/pair/new."""
 
 import asyncio
-import socket
 
 import aiohttp
 import pytest
 
-from loomid.errors import ConfigError
 from loomid.lmp import pairing
-from loomid.web import check_bind, listen
 from tests.support.hub import ADMIN_TOKEN, serving
 
 BEARER = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
@@ -107,38 +104,6 @@ async def test_outcome_of_a_token(tmp_path):
         unused, _ = await server.hub.mint(None, 1)
         assert await server.hub.outcome(unused.hash) is None
         assert await server.hub.outcome(b"no such") is None
-
-
-def bound(host):
-    (one,) = listen(host, 0)
-    return one
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_bind_beyond_this_host_is_refused(host):
-    try:
-        one = bound(host)
-    except OSError:
-        pytest.skip("no such address family here")
-    with one:
-        with pytest.raises(ConfigError, match="LOOMI_ALLOW_INSECURE_BIND") as caught:
-            check_bind([one], tls=False, allow=False)
-        assert caught.value.exit_code == 78
-        check_bind([one], tls=True, allow=False)
-        check_bind([one], tls=False, allow=True)
-
-
-def test_a_loopback_bind_is_allowed(tmp_path):
-    with bound("127.0.0.1") as one, socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(str(tmp_path / "s"))
-        check_bind([one, unix], tls=False, allow=False)
-
-
-def test_a_port_in_use_is_an_os_error():
-    with bound("127.0.0.1") as one:
-        one.listen()
-        with pytest.raises(OSError, match="in use"):
-            listen("127.0.0.1", one.getsockname()[1])
 
 
 def test_the_qr_is_what_the_app_scans():
