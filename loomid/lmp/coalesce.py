@@ -8,10 +8,10 @@ from typing import Literal
 from loomid.lmp.frames import RunDelta
 
 GAP_S = 0.040
-"""At most 25 frames a second for each kind, and no delta held longer than this."""
+"""25 frames a second for each kind, and no delta held longer than this."""
 SLACK_S = 0.008
-"""A frame may come this much before its time; the next one waits for that much longer.
-Deltas that come every 20 ms, give or take, would else often wait for the timer."""
+"""One frame may come this much before its time; those after it keep to theirs. Deltas that
+come every 20 ms, give or take, would else often wait for the timer."""
 
 Kind = Literal["text", "reasoning"]
 

@@ -184,3 +184,14 @@ def test_decided_after_the_run_ended() -> None:
     d.wait(601)
     assert len(d.stored) == 1
     assert d.runs.deadline is None
+
+
+def test_asked_before_the_run_began() -> None:
+    """It is told at once, of no run, and never makes the run that begins later wait."""
+    d = driver()
+    d.fact(started())
+    assert [e.run_id for e in d.fact(ask())] == [None]
+    d.fact(asked())
+    assert brief(d.fact(wire.ApprovalDone("ask1", "once", None))) == [
+        ["resolved", "once", "local", "applied"]
+    ]

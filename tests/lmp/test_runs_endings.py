@@ -141,6 +141,14 @@ def test_foreign_failed_turn_ends_when_it_no_longer_runs() -> None:
     assert d.runs.wants_running is None
 
 
+def test_list_made_while_a_turn_began_does_not_end_it() -> None:
+    d = driver()
+    d.facts([started(key=FOREIGN, platform="telegram"), asked(platform="telegram")])
+    d.fact(wire.Running([]), dt=0.1)
+    d.wait(0.5)
+    assert d.runs.live()
+
+
 def test_foreign_turn_may_be_cancelled_where_the_host_can() -> None:
     d = driver(GatewayUp("rig", "0.22.2", "0.1.0", ["stream", "cancel_foreign"], None))
     d.facts([started(key=FOREIGN, platform="telegram"), asked(platform="telegram")])
@@ -317,6 +325,19 @@ def test_retry_that_says_something_else_replaces_the_text() -> None:
     assert runs_of(d.events[before:]) == [
         ["text", 1, "w0 other words"],
         ["completed", "completed", "w0 other words", None, True],
+    ]
+
+
+def test_dropped_stream_that_goes_on_is_not_waited_for() -> None:
+    """A delta of the next call shows that the failed one has all of its own."""
+    d = driver()
+    d.facts([started(), asked(), *answered("w0 ")[:2]])
+    d.fact(wire.StreamEnded("s1:s1:t1", 1, "", False, "peer closed"))
+    d.facts([asked(2), *answered("and on", 2)])
+    d.facts([wire.TurnAnswered("s1:s1:t1", "w0 and on"), ended()])
+    assert runs_of(d.events)[1:] == [
+        ["delta", "text", 1, "w0 and on"],
+        ["completed", "completed", "w0 and on", None, True],
     ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_shim import wire
-from loomid.lmp.coalesce import GAP_S
+from loomid.lmp.coalesce import GAP_S, SLACK_S
 from loomid.lmp.frames import RUN_ENDS, Event
 from tests.support.folding import Driver, brief, views
 from tests.support.turns import EDITS_UP, STREAM_UP, Script, edited_turns, numbered, orders, turns
@@ -64,8 +64,9 @@ def check_frame(events: list[Event]) -> None:
 def check_rate(events: list[Event]) -> None:
     """Two frames of one kind within the gap: only if something else had to come next."""
     told = of_run(events)
+    least = GAP_S - SLACK_S - 1e-6
     for before, event, behind in zip(told, told[1:], told[2:], strict=False):
-        if _stream(before) == _stream(event) is not None and event.ts - before.ts < GAP_S - 1e-6:
+        if _stream(before) == _stream(event) is not None and event.ts - before.ts < least:
             assert _stream(behind) != _stream(event)
 
 

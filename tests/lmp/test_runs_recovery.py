@@ -110,13 +110,13 @@ def test_ended_run_of_a_lost_host_stays_ended() -> None:
     """How it was told depended on what that host could do, which must be known again."""
     d = driver(OLD_UP)
     d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", 0, "done"), ended()])
-    d.fact(facts.GatewayLost())
-    d.events.clear()
+    d.fact(facts.GatewayLost(), dt=20)
+    d.boot = "boot2"
+    d.fact(OLD_UP)
     d.runs = d.recovered()
     assert d.runs.live() == []
-    assert d.wait(1) == []
-    d.wait(31)
-    assert len(d.stored) == 2
+    d.wait(11)
+    assert d.ended == ["s1:s1:t1"]
 
 
 def test_tags_that_are_no_turn_ids_can_be_told() -> None:
