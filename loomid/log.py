@@ -19,7 +19,7 @@ import msgspec
 from loomid.errors import LoomiError
 from loomid.lmp import facts, frames
 from loomid.lmp.projection import Projection, mark
-from loomid.positions import Exhausted, Positions
+from loomid.positions import Positions
 from loomid.store import Rows
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from loomid.lmp.frames import Event
     from loomid.lmp.runs import Outcome, TaskSeen
     from loomid.store import EventRow, Store
-
-__all__ = ["Batch", "Entry", "Exhausted", "Gone", "Log"]
 
 log = logging.getLogger("loomid.log")
 
@@ -196,6 +194,11 @@ class Log:
         Raises Exhausted after a long failure of the disk.
         """
         return self._taken.take()
+
+    @property
+    def beginning(self) -> int:
+        """Up to here are the positions of earlier starts."""
+        return self._taken.beginning
 
     def resumable(self, position: int) -> bool:
         """Whether a device that saw everything up to here can go on without a gap."""

@@ -94,8 +94,9 @@ class _Step:
         if self.new:
             return self._start(after, visible, seq=0, truncated=False)
         if after > visible:
-            # Only a replaced database makes this: its numbers must not come again.
-            return visible - (last_seq or 0)
+            # Only a replaced database makes this: its numbers must not come again. From
+            # where we began, so that the device is told once more if it says the same again.
+            return self.log.beginning - (last_seq or 0)
         if last_seq is None or self.moved or not self.log.resumable(after):
             seq = visible - self.device.base
             return self._start(0 if last_seq is None else after, visible, seq=seq, truncated=True)

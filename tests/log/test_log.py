@@ -12,8 +12,8 @@ import pytest
 
 from loomid.database import FILE_MARK
 from loomid.lmp import frames
-from loomid.log import Batch, Exhausted, Gone
-from loomid.positions import BLOCK
+from loomid.log import Batch, Gone
+from loomid.positions import BLOCK, Exhausted
 from loomid.store import Store
 from tests.support.log import (
     WINDOW,
