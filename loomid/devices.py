@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loomid.errors import TokenExpired, TokenUsed, Unauthorized
 from loomid.lmp import pairing
@@ -147,13 +147,11 @@ class Devices:
             await self._vault.confirm_device(device.device_id)
         self._gone_at.pop(device.device_id, None)
         return self._seen(
-            replace(
-                device,
-                confirmed=True,
-                model=info.model[:_INFO_CHARS] or device.model,
-                os=info.os[:_INFO_CHARS] or device.os,
-                app_version=info.app_version[:_INFO_CHARS] or device.app_version,
-            )
+            device,
+            confirmed=True,
+            model=info.model[:_INFO_CHARS] or device.model,
+            os=info.os[:_INFO_CHARS] or device.os,
+            app_version=info.app_version[:_INFO_CHARS] or device.app_version,
         )
 
     def left(self, device_id: str) -> None:
@@ -164,10 +162,10 @@ class Devices:
                 self._gone_at[device_id] = self._clock()
             self._seen(device)
 
-    def _seen(self, device: Device) -> Device:
+    def _seen(self, device: Device, **changes: Any) -> Device:  # noqa: ANN401 - its fields
         """Stored by `tend`: a thousand phones that come back at once must not wait for it."""
         self._unsaved.add(device.device_id)
-        return self._put(replace(device, last_seen=self._clock()))
+        return self._change(device, last_seen=self._clock(), **changes)
 
     async def save(self, most: int) -> None:
         """Store when devices were seen and what they said of themselves."""
@@ -182,13 +180,17 @@ class Devices:
     async def move_base(self, device: Device, base: int) -> Device:
         """Give the device's numbers another start, on disk before this returns."""
         await self._vault.set_base(device.device_id, base)
-        return self._put(replace(device, base=base))
+        return self._change(device, base=base)
 
-    def _put(self, device: Device) -> Device:
-        """Remember a changed device, unless it was revoked meanwhile."""
+    def _change(self, device: Device, **changes: Any) -> Device:  # noqa: ANN401 - its fields
+        """Remember changes of what is known by now: `device` may be older than a wait.
+
+        A device that was revoked meanwhile stays forgotten.
+        """
+        changed = replace(self._known.get(device.device_id, device), **changes)
         if device.device_id in self._known:
-            self._known[device.device_id] = device
-        return device
+            self._known[device.device_id] = changed
+        return changed
 
     # ── management ──────────────────────────────────────────────────────────
 
@@ -198,7 +200,7 @@ class Devices:
             return False
         device = self._known.get(device_id)
         if device is not None:
-            self._put(replace(device, name=name))
+            self._change(device, name=name)
         return True
 
     async def remove(self, device_id: str) -> bool:

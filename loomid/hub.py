@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
@@ -93,6 +94,7 @@ class Hub:
         self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
+        self._admitting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: int | None = None
         self._empty = asyncio.Event()
         self._pace = Pace(events, self._wake_all, lambda: len(self._live))
@@ -178,12 +180,19 @@ class Hub:
 
     async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
         """Verify a hello, and say where the device goes on (LMP §3, design §2)."""
-        credential: Secret | None = None
         if hello.token is not None:
             base = self._log.visible
-            device, credential = await self._devices.pair(hello.token, hello.device_info, base)
-        else:
-            device = await self._known(phone, hello)
+            new = await self._devices.pair(hello.token, hello.device_info, base)
+            return await self._admit(phone, hello, *new)
+        known = await self._known(phone, hello)
+        # One at a time: where the first moves the device's base, the second must know.
+        async with self._admitting.setdefault(known.device_id, asyncio.Lock()):
+            device = await self._devices.greeted(known, hello.device_info)
+            return await self._admit(phone, hello, device, None)
+
+    async def _admit(
+        self, phone: Phone, hello: ClientHello, device: Device, credential: Secret | None
+    ) -> Admission:
         start = await resume(
             self._log,
             self._templates,
@@ -211,7 +220,7 @@ class Hub:
         if device is None:
             await phone.hold(self._devices.penalty(device_id))
             raise Unauthorized
-        return await self._devices.greeted(device, hello.device_info)
+        return device
 
     def _hello_ok(self, start: Start, credential: Secret | None) -> bytes:
         config, now = self.config, self._clock()

@@ -297,3 +297,17 @@ async def test_each_close_is_logged_once_and_nothing_secret_is(tmp_path, caplog)
     assert [code for code, _ in logged] == [1000, 4001]
     for secret in (token, phone.credential, "private words"):
         assert secret not in caplog.text
+
+
+async def test_a_new_name_outlives_a_hello_that_is_under_way(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        confirm = server.vault.confirm_device
+
+        async def meanwhile(device_id):
+            await server.hub.rename(device_id, "Ann's")
+            await confirm(device_id)
+
+        server.vault.confirm_device = meanwhile
+        async with phone.connect():
+            assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
