@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -172,10 +173,15 @@ class Devices:
         for device_id in list(self._unsaved)[:most]:
             self._unsaved.discard(device_id)
             device = self._known.get(device_id)
-            if device is not None and device.last_seen is not None:
+            if device is None or device.last_seen is None:
+                continue
+            try:
                 await self._vault.seen(
                     device_id, device.last_seen, device.model, device.os, device.app_version
                 )
+            except sqlite3.Error:
+                self._unsaved.add(device_id)
+                raise
 
     async def move_base(self, device: Device, base: int) -> Device:
         """Give the device's numbers another start, on disk before this returns."""
@@ -206,8 +212,14 @@ class Devices:
     async def remove(self, device_id: str) -> bool:
         """Forget a device: its credential opens nothing from now on."""
         known = self._known.pop(device_id, None)
+        try:
+            gone = await self._vault.remove_device(device_id)
+        except sqlite3.Error:
+            if known is not None:  # else it would be back after the next start, unasked
+                self._known[device_id] = known
+            raise
         self._gone_at.pop(device_id, None)
-        return await self._vault.remove_device(device_id) or known is not None
+        return gone
 
     async def tend(self, connected: AbstractSet[str]) -> None:
         """Remove devices that never came back and tokens long gone; store what was seen."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sqlite3
 import traceback
 from dataclasses import dataclass, field
 from functools import partial
@@ -107,7 +109,8 @@ class Hub:
         """Remove what was never claimed, until cancelled."""
         while True:
             await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
-            await self._devices.tend(self._live.keys())
+            with _put_off():
+                await self._devices.tend(self._live.keys())
 
     # ── pairing and management ──────────────────────────────────────────────
 
@@ -263,7 +266,8 @@ class Hub:
                 await self._empty.wait()
         except TimeoutError:
             log.warning("%d connections did not close in time", len(self._phones))
-        await self._devices.save(SAVED_AT_END)
+        with _put_off():
+            await self._devices.save(SAVED_AT_END)
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
@@ -293,6 +297,15 @@ class Hub:
             return len(self._log.read(phone.outbox.cursor, LAG_LIMIT))
         except Gone:
             return self._log.window
+
+
+@contextlib.contextmanager
+def _put_off() -> Iterator[None]:
+    """What a failing disk does not take now is tried again: phones are served without it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        log.warning("cannot store what became of devices: %s", error)
 
 
 def _name(phone: Phone) -> str:

@@ -168,3 +168,15 @@ async def test_an_event_that_cannot_be_encoded_does_not_stop_the_others(
         assert await texts(log, start) == ["a", "b"]
     assert "secret" not in caplog.text
     assert "cannot encode a run.delta" in caplog.text
+
+
+async def test_stopping_on_a_disk_that_takes_nothing(path: Path):
+    async with await Store.open(path, time.time) as store:
+        log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
+        await push(log, "a")
+        last = log.visible
+        await store.safe.run(lambda line: line.execute("PRAGMA query_only = ON").fetchone())
+        await log.close()
+    async with open_log(path) as log:
+        assert log.visible > last
+        assert log.resumable(last)

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import re
+import sqlite3
 import time
 from dataclasses import replace
 
 import pytest
 
-from loomid import places
+from loomid import hub, places
 from loomid.hub import MAX_WITHOUT_HELLO
 from loomid.lmp.session import Timing
 from tests.support.hub import SERVER, answer, delta, serving
@@ -311,3 +312,36 @@ async def test_a_new_name_outlives_a_hello_that_is_under_way(tmp_path):
         server.vault.confirm_device = meanwhile
         async with phone.connect():
             assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
+
+
+def writable(server, yes):
+    """Let the disk take what is known of devices, or not."""
+    statement = f"PRAGMA query_only = {'OFF' if yes else 'ON'}"
+    return server.store.safe.run(lambda line: line.execute(statement).fetchone())
+
+
+async def test_a_failing_disk_does_not_end_the_phones(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(hub, "HOUSEKEEPING_S", 0.05)
+    async with serving(tmp_path) as server:
+        phone, other = await server.paired(), await server.paired()
+        async with other.connect():
+            pass
+        async with phone.connect():
+            await writable(server, False)
+            async with other.connect() as c:
+                await until(lambda: "cannot store what became" in caplog.text)
+                await c.send("ping")
+                await c.wait_type("pong")
+            seen = server.hub.devices()[0].device.last_seen
+            assert (await server.vault.devices())[0].last_seen < seen
+            with pytest.raises(sqlite3.OperationalError):
+                await server.hub.revoke(phone.device_id)
+            assert len(server.hub.devices()) == 2
+            await writable(server, True)
+            async with asyncio.timeout(5):
+                while (await server.vault.devices())[0].last_seen != seen:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert await server.hub.revoke(phone.device_id)
+        await writable(server, False)
+        await server.web.stop()
+        await writable(server, True)
