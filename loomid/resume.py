@@ -142,11 +142,12 @@ async def _at_rest(log: Log, step: Callable[[], T]) -> T:
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def moved() -> None:
-        if done.done() or log.take_position() > log.visible:
+        if done.done():
             return
         try:
-            done.set_result(step())
-        except LoomiError as error:
+            if log.take_position() <= log.visible:
+                done.set_result(step())
+        except LoomiError as error:  # what goes on here is inside of someone's commit
             done.set_exception(error)
 
     unwatch = log.watch(moved)

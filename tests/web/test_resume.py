@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from loomid import resume
+from loomid.positions import Exhausted
 from tests.support.hub import approval, completed, delta, resolved, serving, started
 
 
@@ -267,3 +269,24 @@ async def test_two_hellos_at_once_of_a_device_whose_base_moves(tmp_path):
             await server.publish(delta("live"))
             got = await two.wait_type("run.delta")
             assert got.seq == server.log.visible - device.base
+
+
+async def test_a_hello_without_a_position_left_does_not_break_the_commit_it_waits_for(
+    tmp_path, monkeypatch
+):
+    async with serving(tmp_path) as server:
+        take, asked = server.log.take_position, []
+
+        def once():
+            asked.append(None)
+            if len(asked) > 1:
+                raise Exhausted
+            return take()
+
+        monkeypatch.setattr(server.log, "take_position", once)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.publish(delta("a")))
+            await asyncio.sleep(0)  # now it is on its way
+            with pytest.raises(Exhausted):
+                await resume._at_rest(server.log, lambda: None)
+        assert len(asked) == 2
