@@ -26,6 +26,8 @@ log = logging.getLogger("loomid.devices")
 
 _REMEMBERED_FAILURES = 1024
 _PRUNE_S = 3600.0
+_TOKENS_KEPT_S = pairing.MAX_TOKEN_TTL_S
+"""After it ran out: until then a late phone is told what became of it."""
 _SAVED_AT_ONCE = 50
 _INFO_CHARS = 100
 _NOBODY = bytes(32)
@@ -36,7 +38,13 @@ _NOBODY = bytes(32)
 class _Minted:
     name: str | None
     expires: float
-    redeemed: asyncio.Future[Device] = field(default_factory=asyncio.Future)
+    redeemed: asyncio.Future[Device | None] = field(default_factory=asyncio.Future)
+    """None: by a device that is gone again."""
+
+
+def _said(text: str) -> str:
+    """What a phone says of itself, fit for the owner's terminal."""
+    return "".join(one for one in text[:_INFO_CHARS] if one.isprintable()).strip()
 
 
 class Devices:
@@ -54,10 +62,14 @@ class Devices:
         self._pruned_at = 0.0
 
     async def load(self) -> None:
-        """Read the devices; those not yet confirmed get their time from now on."""
+        """Read devices and tokens; devices not yet confirmed get their time from now on."""
         self._known = {device.device_id: device for device in await self._vault.devices()}
         now = self._clock()
         self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
+        for token_hash, expires, name, used, device_id in await self._vault.tokens():
+            minted = self._minted[token_hash] = _Minted(name, expires)
+            if used:
+                minted.redeemed.set_result(self._known.get(device_id or ""))
 
     def all(self) -> list[Device]:
         """The paired devices, oldest first."""
@@ -80,10 +92,8 @@ class Devices:
         return token, expires
 
     async def outcome(self, token_hash: bytes) -> Device | None:
-        """Wait until a token of this process was redeemed, or ran out (None)."""
-        minted = self._minted.get(token_hash)
-        if minted is None:
-            return None
+        """Wait until a token was redeemed, or ran out (None). Raises KeyError."""
+        minted = self._minted[token_hash]
         try:
             async with asyncio.timeout(max(0.0, minted.expires - self._clock())):
                 return await asyncio.shield(minted.redeemed)
@@ -98,14 +108,14 @@ class Devices:
         credential = pairing.mint(secrets.token_bytes(pairing.SECRET_BYTES))
         device = Device(
             device_id=pairing.device_id(secrets.token_bytes(8)),
-            name=(minted.name if minted else None) or info.model[:_INFO_CHARS] or "phone",
+            name=(minted.name if minted else None) or _said(info.model) or "phone",
             credential_hash=credential.hash,
             base=base,
             created_at=now,
             last_seen=now,
-            model=info.model[:_INFO_CHARS],
-            os=info.os[:_INFO_CHARS],
-            app_version=info.app_version[:_INFO_CHARS],
+            model=_said(info.model),
+            os=_said(info.os),
+            app_version=_said(info.app_version),
         )
         match await self._vault.redeem(token_hash, device, now):
             case "used":
@@ -150,9 +160,9 @@ class Devices:
         return self._seen(
             device,
             confirmed=True,
-            model=info.model[:_INFO_CHARS] or device.model,
-            os=info.os[:_INFO_CHARS] or device.os,
-            app_version=info.app_version[:_INFO_CHARS] or device.app_version,
+            model=_said(info.model) or device.model,
+            os=_said(info.os) or device.os,
+            app_version=_said(info.app_version) or device.app_version,
         )
 
     def left(self, device_id: str) -> None:
@@ -233,5 +243,6 @@ class Devices:
         await self.save(_SAVED_AT_ONCE)
         if now >= self._pruned_at + _PRUNE_S:
             self._pruned_at = now
-            self._minted = {k: m for k, m in self._minted.items() if now < m.expires + _PRUNE_S}
-            await self._vault.prune_tokens(now - pairing.MAX_TOKEN_TTL_S)
+            gone = now - _TOKENS_KEPT_S
+            self._minted = {k: m for k, m in self._minted.items() if m.expires >= gone}
+            await self._vault.prune_tokens(gone)

@@ -119,7 +119,7 @@ class Hub:
         return await self._devices.mint(name, ttl)
 
     async def outcome(self, token_hash: bytes) -> Device | None:
-        """Wait until the token was redeemed, or ran out (None)."""
+        """Wait until the token was redeemed, or ran out (None). Raises KeyError."""
         return await self._devices.outcome(token_hash)
 
     def devices(self) -> list[DeviceStatus]:

@@ -345,3 +345,14 @@ async def test_a_failing_disk_does_not_end_the_phones(tmp_path, monkeypatch, cap
         await writable(server, False)
         await server.web.stop()
         await writable(server, True)
+
+
+async def test_what_a_device_says_of_itself_cannot_steer_a_terminal(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = server.phone()
+        info = {"model": "\x1b[2J\nPixel 9\u202e ", "os": "\x07", "app_version": "1\r0"}
+        async with phone.connect(await server.token(), device_info=info):
+            pass
+        (device,) = await server.vault.devices()
+        assert (device.name, device.model) == ("[2JPixel 9", "[2JPixel 9")
+        assert (device.os, device.app_version) == ("", "10")

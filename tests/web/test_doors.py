@@ -103,7 +103,25 @@ async def test_outcome_of_a_token(tmp_path):
         assert (await server.hub.outcome(token.hash)).device_id == phone.device_id
         unused, _ = await server.hub.mint(None, 1)
         assert await server.hub.outcome(unused.hash) is None
-        assert await server.hub.outcome(b"no such") is None
+        with pytest.raises(KeyError):
+            await server.hub.outcome(b"no such")
+
+
+async def test_a_token_outlives_a_restart(tmp_path):
+    async with serving(tmp_path) as server:
+        used, _ = await server.hub.mint("Ann's", 300)
+        early = server.phone()
+        async with early.connect(used.reveal()):
+            pass
+        waits, _ = await server.hub.mint("Bob's", 300)
+    async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
+        assert (await server.hub.outcome(used.hash)).device_id == early.device_id
+        waiting = tasks.create_task(server.hub.outcome(waits.hash))
+        async with server.phone().connect(waits.reveal()):
+            assert (await waiting).name == "Bob's"
+        assert await server.hub.revoke(early.device_id)
+    async with serving(tmp_path) as server:
+        assert await server.hub.outcome(used.hash) is None
 
 
 def test_the_qr_is_what_the_app_scans():
