@@ -8,14 +8,13 @@ import logging
 import sqlite3
 import traceback
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
 from loomid.devices import Devices
-from loomid.errors import Internal, RateLimited, Unauthorized
+from loomid.errors import Internal, Unauthorized
 from loomid.lmp import frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
@@ -165,7 +164,7 @@ class Hub:
             max_first_bytes=self.config.max_first_bytes,
             stall_s=self.config.stall_s,
         )
-        place.yield_ = partial(phone.refuse, RateLimited("Too many connections without hello."))
+        place.yield_ = phone.make_way
         self._phones.add(phone)
         if self._closing is not None:
             phone.end(self._closing, "server going down")
