@@ -41,7 +41,8 @@ log = logging.getLogger("loomid.hub")
 MAX_WITHOUT_HELLO = 32
 MAX_QUEUE = 2048
 HOUSEKEEPING_S = 15.0
-CLOSE_WITHIN_S = 3.0
+CLOSE_WITHIN_S = 0.8
+DROP_WITHIN_S = 0.1
 LAG_LIMIT = 100_000
 SAVED_AT_END = 200
 CAPABILITIES = [SNAPSHOT]
@@ -249,24 +250,31 @@ class Hub:
         return frames.render(start.seq, frames.frame_parts("hello.ok", now, None, None, body))
 
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
-        """Carry out a request of a phone."""
+        """Carry out a request of a phone; what has begun goes on when the phone has gone."""
         return await self._execute(device, frame)
 
     async def close(self, code: int = Code.GOING_AWAY) -> None:
-        """End all connections and wait, for a few seconds, until they are closed."""
+        """End all connections; those that are not closed within a second are dropped."""
         self._closing = code
         self._pace.stop()
         for phone in list(self._phones):
             phone.end(code, "server going down")
         if not self._phones:
             self._empty.set()
-        try:
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await self._empty.wait()
-        except TimeoutError:
+        if not await self._emptied(CLOSE_WITHIN_S):
             log.warning("%d connections did not close in time", len(self._phones))
+            for phone in self._phones:
+                phone.drop()
+            await self._emptied(DROP_WITHIN_S)
         with _put_off():
             await self._devices.save(SAVED_AT_END)
+
+    async def _emptied(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._empty.wait()
+        except TimeoutError:
+            return False
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)

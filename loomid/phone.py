@@ -89,7 +89,7 @@ class Door(Protocol):
         """Verify a hello. Raises PhoneError."""
 
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
-        """Carry out a request. Raises PhoneError."""
+        """Carry out a request. Raises PhoneError. Cancelled, what has begun still ends well."""
 
 
 class Phone:
@@ -117,7 +117,7 @@ class Phone:
         # Lists, and one event for all who wait: with a thousand phones it shows.
         self._first: list[bytes] = []
         self._requests: list[ClientFrame] = []
-        self._working = False
+        self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._gone = False
         self._flush_until = 0.0
@@ -173,6 +173,10 @@ class Phone:
                     await self._socket.receive()
         self._socket.drop()
 
+    def drop(self) -> None:
+        """Wait for the phone no longer."""
+        self._socket.drop()
+
     async def hold(self, seconds: float) -> None:
         """Wait, but not beyond the connection's end nor the time for a hello."""
         until = min(self._loop.time() + seconds, self._session.hello_by)
@@ -221,9 +225,8 @@ class Phone:
                 await self._authenticate(hello)
             case Execute(frame):
                 self._requests.append(frame)
-                if not self._working:
-                    self._working = True
-                    tasks.create_task(self._work())
+                if self._worker is None or self._worker.done():
+                    self._worker = tasks.create_task(self._work())
             case Rest(seconds):
                 await asyncio.sleep(seconds)
             case _:
@@ -251,13 +254,12 @@ class Phone:
         )
 
     async def _work(self) -> None:
-        """Carry out what was asked, in order. What has begun is finished, whoever listens."""
+        """Carry out what was asked, in order, as long as there is somebody to answer."""
         while self._requests and self.ended is None:
             frame = self._requests.pop(0)
             for action in await self._execute(frame):
                 await self._roomy()
                 self._do(action)
-        self._working = False
 
     async def _execute(self, frame: ClientFrame) -> list[Action]:
         device = self.device
@@ -324,6 +326,8 @@ class Phone:
             self._socket.goodbye(*self.ended)
         await self._until(lambda: self._gone, self._loop.time() + GOODBYE_S)
         self._socket.drop()
+        if self._worker is not None:
+            self._worker.cancel()
 
     def _unfinished(self) -> bool:
         """At the end only errors and answers are still waited for: events can be resumed."""

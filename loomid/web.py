@@ -33,7 +33,8 @@ log = logging.getLogger("loomid.web")
 ACCEPT_SLICE = 32
 SEND_BUFFER = 64 * 1024
 HIGH_WATER = 64 * 1024
-STOP_WITHIN_S = 2.0
+STOP_WITHIN_S = 0.2
+"""For requests other than a phone's connection; those have been waited for then."""
 REQUEST_WITHIN_S = 10.0
 _PROXY_HEADERS = ("Forwarded", "X-Real-IP", "Via")
 _CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
