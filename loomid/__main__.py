@@ -57,7 +57,8 @@ def main(
     try:
         with _directories(overrides, environ, demo) as overrides:
             config = settings.load(overrides, environ)
-            journal.start(environ)
+            quiet = demo and sys.stdin.isatty()  # the screen is a phone's then
+            journal.start(environ, logging.WARNING if quiet else logging.INFO)
             _run(config, demo)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from loomid import __version__, adminclient, config, terminal, values
+from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,10 @@ class Asked:
         try:
             return str(self.call("GET", "/status")["hermes_endpoint"])
         except Away:
-            return config.client_config(self._overrides, os.environ).hermes_endpoint
+            try:
+                return config.client_config(self._overrides, os.environ).hermes_endpoint
+            except ConfigError as error:
+                raise Failed(str(error)) from None
 
     def device(self, wanted: str) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means."""

@@ -6,6 +6,8 @@ of one line that names the file and line, the variable or the option.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import os
 import re
 import socket
@@ -139,10 +141,17 @@ def _from_environment(environ: Mapping[str, str]) -> _Found:
         if not name.startswith(PREFIX) or name in NOT_SETTINGS:
             continue
         if name not in known:
-            raise ConfigError(f"environment variable {name}: there is no such setting")
+            raise ConfigError(f"environment variable {name}: {_no_such(name, variable)}")
         if environ[name].strip():
             found[known[name]] = _parsed(known[name], environ[name], f"environment {name}")
     return found
+
+
+def _no_such(name: str, spell: Callable[[str], str]) -> str:
+    """The fault, and the name that was meant; a variable's is often written for a key's."""
+    bare = name.removeprefix(PREFIX).lower()
+    near = difflib.get_close_matches(bare, SETTINGS, n=1, cutoff=0.75)
+    return "there is no such setting" + "".join(f"; is {spell(one)} meant?" for one in near)
 
 
 def _line_of(text: str, key: str) -> int:
@@ -170,7 +179,7 @@ def _from_file(path: Path) -> _Found:
         where = f"{path}:{_line_of(text, key)}"
         if key not in SETTINGS:
             shown = key if key.isprintable() else ascii(key)
-            raise ConfigError(f"{where}: {shown}: there is no such setting")
+            raise ConfigError(f"{where}: {shown}: {_no_such(key, str)}")
         found[key] = _parsed(key, value, where)
         if isinstance(found[key], Path):  # a path in a file means: from that file
             found[key] = path.parent / found[key]
@@ -253,20 +262,23 @@ def load(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> Con
     )
 
 
+DAEMON_ONLY = {"RUNTIME_DIRECTORY", "STATE_DIRECTORY"}
+
+
 def client_config(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> Config:
     """The settings as a client guesses them.
 
     $RUNTIME_DIRECTORY and $STATE_DIRECTORY are the daemon's alone: inside Hermes' own
     unit they are Hermes'.
     """
-    daemon_only = {"RUNTIME_DIRECTORY", "STATE_DIRECTORY"}
-    return load(overrides, {k: v for k, v in environ.items() if k not in daemon_only})
+    return load(overrides, {k: v for k, v in environ.items() if k not in DAEMON_ONLY})
 
 
 def admin_places(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> list[Path]:
     """The runtime directories in which a client looks for the daemon, in order.
 
-    A broken loomid.toml must not keep a client from asking.
+    Settings with a fault must not keep a client from asking: it then looks where
+    loomid is without them.
     """
     if overrides.get("runtime_dir"):
         return [Path(str(overrides["runtime_dir"])).absolute()]
@@ -278,8 +290,10 @@ def admin_places(overrides: Mapping[str, str | None], environ: Mapping[str, str]
     places.append(Path("/run/loomid"))
     try:
         config = client_config(overrides, environ)
-    except ConfigError:
-        pass
-    else:
         places += config.runtime_dir, config.state_dir / "run"
+    except ConfigError:
+        named = overrides.get("state_dir") or environ.get("LOOMI_STATE_DIR")
+        with contextlib.suppress(ConfigError):
+            client = {k: v for k, v in environ.items() if k not in DAEMON_ONLY}
+            places.append((Path(named) if named else _state_dir(client)) / "run")
     return list(dict.fromkeys(place.absolute() for place in places))

@@ -11,6 +11,8 @@ import contextlib
 import ipaddress
 import logging
 import os
+import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_shim.wire import SOCKET_NAME
-from loomid import demo_phone, demo_script, terminal, values
+from loomid import demo_phone, terminal, values
 from loomid.adminclient import AdminClient, NotRunning
 from loomid.config import ADMIN_SOCKET, DEFAULT_PORT
 from loomid.demo_phone import Phone
@@ -58,13 +60,13 @@ async def run(config: Config) -> None:
     client = AdminClient(config.runtime_dir / ADMIN_SOCKET)
     async with _agent(config.runtime_dir / SOCKET_NAME):
         status = await _once_running(client)
-        say(_introduction(config, status))
         code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Phone"})
+        say(f"loomid {status['version']} demo: everything is real but Hermes.\n")
         say(terminal.qr(code["drawn"]))
         say(_about_code(config, code["qr"]["url"]))
+        say(_about_words(on_terminal=sys.stdin.isatty()))  # last: a QR code fills the screen
         if not sys.stdin.isatty():
             await asyncio.Event().wait()
-        logging.getLogger("loomid").setLevel(logging.WARNING)  # the screen is the phone's now
         await _phone(config, client, status)
 
 
@@ -119,6 +121,7 @@ async def _phone(config: Config, client: AdminClient, status: dict[str, Any]) ->
     threading.Thread(target=_read_terminal, args=(loop, lines), daemon=True).start()
     await phone.run(lines)
     os.kill(os.getpid(), signal.SIGTERM)  # the daemon stops as it always does
+    await asyncio.Event().wait()  # and cancels us then: once, so that the agent is waited for
 
 
 def _read_terminal(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
@@ -158,34 +161,37 @@ def _local_url(config: Config, status: dict[str, Any]) -> str:
     return f"{'wss' if config.tls else 'ws'}://{host}:{port}/ws"
 
 
-def _introduction(config: Config, status: dict[str, Any]) -> str:
-    words = "\n".join(f"  {word:10} {what}" for word, what in demo_script.HELP.items())
-    return f"""\
-loomid {status["version"]} demo: everything is real but Hermes. A scripted agent in a process of
-its own is linked through the plugin's link. It answers what you write by its first word:
-
-{words}
-  (others)   says it back
-
-loomictl works with it:  loomictl --runtime-dir {config.runtime_dir} devices
-"""
-
-
 def _about_code(config: Config, url: str) -> str:
-    keys = "\n".join(f"  {key:10} {what}" for key, what in demo_phone.HELP.items())
-    text = f"The code above pairs one phone with {url}, once, within five minutes.\n"
+    text = f"This code pairs one phone, once, within five minutes, with\n  {url}\n"
     if values.is_loopback(urlsplit(url).hostname or ""):
         port = config.listen_port or DEFAULT_PORT
         text += f"""\
-No phone can reach that: loomid listens for this machine alone. In a network you trust:
-  LOOMI_ALLOW_INSECURE_BIND=true loomid --demo --listen {_lan_address()}:{port}
+No phone can reach that: loomid listens for this machine alone. In a network
+that you trust:
+  LOOMI_ALLOW_INSECURE_BIND=true {_command("loomid")} --demo --listen {_lan_address()}:{port}
 """
-    if sys.stdin.isatty():
-        text += f"""
-This terminal is a phone too. Write a line to the agent, or:
-{keys}
+    return f"""{text}\
+loomictl works with the demo, so an app without a camera gets a code by:
+  {_command("loomictl")} --runtime-dir {shlex.quote(str(config.runtime_dir))} pair --json
 """
-    return text + "Ctrl-C ends the demo."
+
+
+def _about_words(*, on_terminal: bool) -> str:
+    first = "A scripted agent answers. The first word of a message says how:"
+    if on_terminal:
+        first = "This terminal is a phone too. Write a message, or what stands for a button:"
+    return f"\n{first}\n{demo_phone.words(keys=on_terminal)}\nCtrl-C ends the demo.\n"
+
+
+def _command(name: str) -> str:
+    """How a person here would call that program: as this one was called."""
+    beside = Path(sys.argv[0]).with_name(name)
+    if shutil.which(name) == str(beside.absolute()):
+        return name
+    if os.access(beside, os.X_OK) and beside.is_file():
+        return shlex.quote(str(beside))
+    module = {"loomid": "loomid", "loomictl": "loomid.cli"}[name]
+    return f"{shlex.quote(sys.executable)} -m {module}"
 
 
 def _lan_address() -> str:

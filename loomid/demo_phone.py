@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from loomid import __version__
+from loomid import __version__, demo_script
 from loomid.lmp import frames
 
 if TYPE_CHECKING:
@@ -19,11 +19,19 @@ if TYPE_CHECKING:
 
 HELP = {
     "/once": "approve what the agent asks for",
+    "/session": "approve it for the rest of the conversation",
     "/deny": "refuse it",
     "/stop": "cancel the run",
     "/new": "let the next message begin a new task",
+    "/help": "show this again",
     "/quit": "end the demo",
 }
+
+
+def words(*, keys: bool) -> str:
+    """What can be written to the agent, and with `keys` what this phone understands itself."""
+    table = {**demo_script.HELP, "(others)": "says it back", **(HELP if keys else {})}
+    return "\n".join(f"  {word:10} {what}" for word, what in table.items())
 
 
 @dataclass
@@ -39,6 +47,7 @@ class Phone:
     _request: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _shown: str | None = None
     """The kind of text in whose middle the screen is."""
+    _leaving: bool = False
 
     async def run(self, lines: asyncio.Queue[str | None]) -> None:
         """Pair; then send what is written and show what comes, until a None is written."""
@@ -58,6 +67,7 @@ class Phone:
             group.create_task(self._listen(socket))
             while (line := await lines.get()) is not None:
                 await self._write(socket, line.strip())
+            self._leaving = True
             await socket.close()
 
     async def _send(
@@ -75,14 +85,17 @@ class Phone:
         match line:
             case "":
                 pass
-            case "/once" | "/deny" if self.approvals:
+            case "/help":
+                self._line(f"Write:\n{words(keys=True)}")
+            case "/once" | "/session" | "/deny" if self.approvals:
                 answer = {"approval_id": self.approvals[0], "choice": line[1:]}
                 await self._send(socket, "approval.resolve", request_id=request_id, **answer)
             case "/stop" if self.run_id is not None:
                 await self._send(socket, "run.cancel", request_id=request_id, run_id=self.run_id)
             case "/new":
                 self.task_id = None
-            case "/once" | "/deny" | "/stop":
+                self._line("The next message begins a new task.")
+            case "/once" | "/session" | "/deny" | "/stop":
                 self._line("There is nothing to answer or to stop.")
             case _:
                 to = {"task_id": self.task_id} if self.task_id else {}
@@ -94,12 +107,13 @@ class Phone:
                 try:
                     frame, payload = frames.decode_server(message.data)
                 except (msgspec.DecodeError, KeyError):
-                    continue  # a type of a newer server: ignored, as LMP §6 asks
+                    continue  # a type of a newer server: to be ignored
                 if isinstance(payload, frames.Ping):
                     await self._send(socket, "pong")
                 else:
                     self._take(frame, payload)
-        self._line(f"The connection was closed ({socket.close_code}).")
+        if not self._leaving:
+            self._line(f"The connection was closed ({socket.close_code}).")
 
     # ── the screen ──────────────────────────────────────────────────────────
 
@@ -119,7 +133,8 @@ class Phone:
                 self._line(f"NOTIFICATION {payload.text}")
             case frames.ApprovalRequired():
                 self.approvals.append(payload.approval_id)
-                self._line(f"APPROVE? {payload.command} ({payload.description}): /once or /deny")
+                offered = ", ".join(f"/{choice.choice}" for choice in payload.choices)
+                self._line(f"APPROVE? {payload.command} ({payload.description}): {offered}")
             case frames.ApprovalResolved():
                 if payload.approval_id in self.approvals:
                     self.approvals.remove(payload.approval_id)

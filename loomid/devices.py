@@ -56,6 +56,8 @@ class Devices:
         self._claim_within_s = claim_within_s
         self._known: dict[str, Device] = {}
         self._gone_at: dict[str, float] = {}
+        self._snapshots: dict[str, tuple[int, int]] = {}
+        """Where the latest snapshot of a device begins and ends."""
         self._minted: dict[bytes, _Minted] = {}
         self._failures: OrderedDict[str, int] = OrderedDict()
         self._unsaved: set[str] = set()
@@ -78,6 +80,18 @@ class Devices:
     def get(self, device_id: str) -> Device | None:
         """The device, unless it was revoked."""
         return self._known.get(device_id)
+
+    def snapshot_told(self, device_id: str, begin: int, end: int) -> None:
+        """A device is being told a snapshot, from one position to another."""
+        self._snapshots[device_id] = begin, end
+
+    def amid_snapshot(self, device_id: str, position: int) -> bool:
+        """Whether a device that saw everything up to here lacks the rest of its snapshot.
+
+        Not known after a restart: a phone notes no place within a snapshot (docs/protocol.md).
+        """
+        begin, end = self._snapshots.get(device_id, (0, 0))
+        return begin <= position < end
 
     # ── pairing ─────────────────────────────────────────────────────────────
 
@@ -229,6 +243,7 @@ class Devices:
                 self._known[device_id] = known
             raise
         self._gone_at.pop(device_id, None)
+        self._snapshots.pop(device_id, None)
         return gone
 
     async def tend(self, connected: AbstractSet[str]) -> None:

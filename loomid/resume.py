@@ -60,7 +60,7 @@ async def resume(
     """Decide from where a device goes on, and number what it gets before live events."""
     moved = False
     while True:
-        step = _Step(log, templates, device, hello, new=new, moved=moved)
+        step = _Step(log, templates, devices, device, hello, new=new, moved=moved)
         decided = await _at_rest(log, step)
         if not isinstance(decided, int):
             break
@@ -71,7 +71,10 @@ async def resume(
         ended = await log.lasting(snapshot.after, snapshot.upto, LASTING_LIMIT, now - LASTING_S)
         done = _parts(frames.SnapshotDone(), "snapshot.done", now)
         shown = [*snapshot.alive, *(entry.parts for entry in ended), *snapshot.waiting, done]
-        for position, parts in zip(snapshot.positions, shown, strict=False):
+        placed = list(zip(snapshot.positions, shown, strict=False))
+        # From hello.ok's own place: a phone may have noted that.
+        devices.snapshot_told(device.device_id, device.base + start.seq, placed[-1][0])
+        for position, parts in placed:
             start.outbox.place(position, parts)
     return start
 
@@ -82,6 +85,7 @@ class _Step:
 
     log: Log
     templates: Templates
+    devices: Devices
     device: Device
     hello: ClientHello
     new: bool
@@ -97,10 +101,14 @@ class _Step:
             # Only a replaced database makes this: its numbers must not come again. From
             # where we began, so that the device is told once more if it says the same again.
             return self.log.beginning - (last_seq or 0)
-        if last_seq is None or self.moved or not self.log.resumable(after):
+        lost = not self.log.resumable(after)
+        if last_seq is None or self.moved or lost or self._amid_snapshot(after):
             seq = visible - self.device.base
             return self._start(0 if last_seq is None else after, visible, seq=seq, truncated=True)
         return self._replay(after, last_seq, truncated=False)
+
+    def _amid_snapshot(self, after: int) -> bool:
+        return self.devices.amid_snapshot(self.device.device_id, after)
 
     def _start(
         self, after: int, visible: int, *, seq: int, truncated: bool

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import UNSET
 
 from loomid.lmp import ids
-from loomid.lmp.frames import Notification
+from loomid.lmp.frames import Notification, Origin
 from loomid.lmp.preview import cut, title
 from loomid.lmp.text import CURSOR, without_cursor
 
@@ -43,6 +43,9 @@ class Sends:
         if fact.job_id is not None:
             self._notify(out, fact.session_key, fact.text, "result", "cron")
         elif answered is not None and answered.mode == "command":
+            if answered.origin == Origin():  # the /stop of a run.cancel: the run's end tells it
+                self._host.dropped["stop_answered"] += 1
+                return
             self._notify(out, fact.session_key, fact.text, "result", "command")
         elif any(self._belongs(out, fact, turn) for turn in turns):
             self._host.dropped["run_text_sent"] += 1

@@ -1,9 +1,11 @@
 """`loomid --demo` as a person meets it: a process on a terminal, and another without one."""
 
+import contextlib
 import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from loomid import demo
+from loomid import demo, demo_phone, demo_script
 from tests.support.daemon import clean_environ
 
 KEYS = re.compile(r"\x1b\[[0-9;]*m")
@@ -56,6 +58,13 @@ class Terminal:
     def write(self, line):
         os.write(self.master, line.encode() + b"\n")
 
+    def rest(self):
+        """All it wrote, after its end."""
+        with contextlib.suppress(OSError):
+            while data := os.read(self.master, 65536):
+                self.text += data.decode("utf-8", "ignore")
+        return self.text
+
     def close(self):
         if self.process.poll() is None:
             self.process.kill()
@@ -87,9 +96,10 @@ def agent_of(pid):
 
 @pytest.mark.timeout(120)
 def test_the_main_job_in_a_terminal(terminal, tmp_path):
-    terminal.expect("a scripted agent|A scripted agent")
     terminal.expect("▀|█")
+    terminal.expect("pairs one phone")
     terminal.expect("No phone can reach that")
+    terminal.expect("This terminal is a phone too")
     terminal.expect("Paired with")
     terminal.expect("gateway Demo: online")
     terminal.write("hello there")
@@ -102,7 +112,7 @@ def test_the_main_job_in_a_terminal(terminal, tmp_path):
     terminal.expect("three files")
     terminal.expect("run completed")
     terminal.write("danger")
-    terminal.expect(r"APPROVE\? rm -rf ./build")
+    terminal.expect(r"APPROVE\? rm -rf ./build .*: /once, /session, /deny")
     terminal.write("/deny")
     terminal.expect("decided: deny")
     terminal.expect("You said no")
@@ -120,6 +130,32 @@ def test_the_main_job_in_a_terminal(terminal, tmp_path):
     assert terminal.process.wait(10) == 0
     assert gone(agent)
     assert not list(tmp_path.glob("loomid-demo-*"))
+    # It is a screen for a person: neither log lines nor what the end of a process says.
+    assert not re.search("INFO|WARNING|Traceback|was closed", terminal.rest())
+
+
+@pytest.mark.timeout(60)
+def test_what_to_write_is_on_the_screen_at_the_start(terminal):
+    terminal.expect("gateway Demo: online")
+    lines = terminal.text.splitlines()
+    screen = "\n".join(lines[-22:])  # of a terminal of 24 lines
+    for word in (*demo_script.HELP, *demo_phone.HELP):
+        assert f"  {word} " in screen, word
+    assert max(len(line) for line in lines if "--" not in line) < 80
+    terminal.write("/help")
+    terminal.expect("/quit")
+
+
+@pytest.mark.timeout(60)
+def test_the_commands_it_names_can_be_run(terminal):
+    again = terminal.expect(r"LOOMI_ALLOW_INSECURE_BIND=true (.*) --demo --listen [\d.]+:8770")[1]
+    ctl = terminal.expect(r"  (.*loomi.* --runtime-dir .*) pair --json")[1]
+    terminal.expect("gateway Demo: online")
+    for command, said in ((f"{again} --version", "loomid"), (f"{ctl} devices", "Terminal")):
+        done = subprocess.run(
+            shlex.split(command), capture_output=True, text=True, timeout=20, check=True
+        )
+        assert said in done.stdout
 
 
 @pytest.mark.timeout(60)

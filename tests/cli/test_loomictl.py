@@ -162,6 +162,23 @@ def test_no_daemon(tmp_path: Path, command):
     assert "start" in done.stderr
 
 
+def test_installing_with_a_setting_at_fault_is_one_line(tmp_path: Path):
+    """Without a daemon to ask, the settings say where it would listen for Hermes."""
+    (tmp_path / "l.toml").write_text("retension = 1\n")
+    done = loomictl(
+        None,
+        "hermes",
+        "install",
+        "--home",
+        str(tmp_path),
+        home=tmp_path,
+        LOOMI_CONFIG=str(tmp_path / "l.toml"),
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"{tmp_path / 'l.toml'}:1: retension" in done.stderr
+    assert not (tmp_path / "plugins").exists()
+
+
 def test_a_daemon_that_was_killed(tmp_path):
     with Daemon(tmp_path) as daemon:
         daemon.kill()

@@ -114,8 +114,43 @@ def test_clients_look_where_the_file_says(tmp_path):
     write(tmp_path / "l.toml", 'runtime_dir = "/srv/loomi"')
     environ = NOTHING | {"LOOMI_CONFIG": str(tmp_path / "l.toml")}
     assert Path("/srv/loomi") in config.admin_places({}, environ)
-    write(tmp_path / "l.toml", "broken")
-    assert config.admin_places({}, environ) == [Path("/run/loomid")]
+
+
+@pytest.mark.parametrize("text", ["broken", "retension = 1", "listen = 1"])
+def test_clients_look_in_the_usual_places_when_the_file_is_at_fault(tmp_path, text):
+    """It may have become so after loomid started."""
+    write(tmp_path / "l.toml", text)
+    environ = NOTHING | {"LOOMI_CONFIG": str(tmp_path / "l.toml")}
+    usual = [Path("/run/loomid"), Path("/home/ada/.local/state/loomid/run")]
+    assert config.admin_places({}, environ) == usual
+    assert config.admin_places({}, environ | {"STATE_DIRECTORY": "/hermes"}) == usual
+    assert config.admin_places({"state_dir": "/s"}, environ)[1:] == [Path("/s/run")]
+    assert config.admin_places({}, environ | {"LOOMI_STATE_DIR": "/s"})[1:] == [Path("/s/run")]
+    del environ["HOME"]
+    assert config.admin_places({}, environ) == usual[:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LOOMI_RETENSION", "; is LOOMI_RETENTION meant?"),
+        ("LOOMI_PUBLICURL", "; is LOOMI_PUBLIC_URL meant?"),
+        ("LOOMI_PORT", ""),
+    ],
+)
+def test_a_misspelt_variable_is_told_its_name(name, meant):
+    expected = f"environment variable {name}: there is no such setting{meant}"
+    assert fault(environ={name: "1"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("lisen", "; is listen meant?"), ("LOOMI_LISTEN", "; is listen meant?"), ("colour", "")],
+)
+def test_a_misspelt_key_is_told_its_name(tmp_path, key, meant):
+    path = tmp_path / "l.toml"
+    said = fault(write(path, f"{key} = 1\n"))
+    assert said == f"{path}:1: {key}: there is no such setting{meant}"
 
 
 @pytest.mark.parametrize(

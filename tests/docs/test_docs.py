@@ -1,21 +1,27 @@
 """What the documents promise is what the code has: names, tables, commands, frames."""
 
+import dataclasses
 import json
 import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import click
 import msgspec
 import pytest
 
-from loomid import __main__, cli, config, errors
+from loomid import __main__, cli, config, doors, errors
 from loomid.errors import PhoneError, StartupError
+from loomid.hub import HubConfig
 from loomid.lmp import frames
 from loomid.lmp.session import Code
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
+SCHEMA = json.loads((ROOT / "docs/lmp.schema.json").read_text())
 TRY = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/loomid --demo"
 TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest"
 
@@ -142,11 +148,45 @@ def test_options_of_the_shell_blocks_exist():
     assert seen >= 5
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_certificate_and_the_settings_for_the_local_network(tmp_path):
+    """The README's own command, then the README's own loomid.toml beside what it made."""
+    (command,) = [
+        line for b in blocks(README, "sh") for line in b.splitlines() if "openssl" in line
+    ]
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    (text,) = blocks(README, "toml")
+    (tmp_path / "loomid.toml").write_text(text)
+    found = config.load({"config": str(tmp_path / "loomid.toml")}, {"HOME": "/home/ada"})
+    assert found.listen_port == config.DEFAULT_PORT
+    assert found.public_url is not None
+    context, fingerprint = doors.tls_context(found)
+    assert context is not None
+    assert re.fullmatch("[0-9a-f]{64}", fingerprint)
+
+
+def test_settings_are_shown_as_a_file_not_as_shell():
+    """A line NAME=value in a shell sets nothing for loomid."""
+    lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
+    assert [line for line in lines if line.startswith("LOOMI_")] == []
+
+
+def test_the_socket_is_enabled_while_the_service_is_stopped():
+    (block,) = [b for b in blocks(README, "sh") if "enable --now loomid.socket" in b]
+    order = ["stop loomid ", "enable --now loomid.socket", "start loomid\n"]
+    assert [block.index(step) for step in order] == sorted(block.index(step) for step in order)
+
+
 def test_links_lead_somewhere():
     for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
             if not target.startswith("http"):
                 assert (path.parent / target).exists(), (path.name, target)
+    headings = re.findall(r"^#+ (.+)$", README, re.M)
+    anchors = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+    for text in (README, PROTOCOL):
+        for anchor in re.findall(r"\]\((?:\.\./README\.md)?#([^)]+)\)", text):
+            assert anchor in anchors
 
 
 # ── the protocol ────────────────────────────────────────────────────────────
@@ -185,6 +225,45 @@ def test_numbers_in_the_protocol_are_those_of_the_code():
     assert f"within {session.PONG_WITHIN_S:.0f}; after three misses" in PROTOCOL
     assert session.MAX_MISSES == 3
     assert f"last {config.MIN_REPLAY_WINDOW} events" in PROTOCOL
+    assert f"{session.FRAMES_PER_S:.0f} frames a second" in PROTOCOL
+    assert f"{session.MAX_WAITING} requests unanswered" in PROTOCOL
+    defaults = {field.name: field.default for field in dataclasses.fields(HubConfig)}
+    assert f"at most {defaults['max_first_bytes']:,} bytes" in PROTOCOL
+    assert f"`limit` of them ({frames.TaskList().limit};" in PROTOCOL
+
+
+def words_of(name):
+    """The words that a field in the schema may have, of the type and field `Type.field`."""
+    type_, field = name.split(".")
+    shown = SCHEMA["$defs"][type_]["properties"][field]
+    return [word for one in shown.get("anyOf", [shown]) for word in one.get("enum", [])]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RunDelta.kind",
+        "ApprovalResolved.decided_by",
+        "ApprovalResolved.outcome",
+        "Notification.category",
+        "SessionSend.mode",
+        "TaskList.status_filter",
+    ],
+)
+def test_every_word_of_a_field_is_told(name):
+    assert words_of(name)
+    assert [word for word in words_of(name) if f"`{word}`" not in PROTOCOL] == []
+
+
+@pytest.mark.parametrize(
+    "type_", ["HelloOk", "RunStarted", "RunCompleted", "ApprovalRequired", "Notification"]
+)
+def test_fields_that_a_name_does_not_explain_are_told(type_):
+    plain = {"server_name", "server_version", "device_id", "run_id", "task_id", "title", "text"}
+    plain |= {"protocol_version", "session_id", "model", "provider", "started_at", "description"}
+    plain |= {"approval_id", "heartbeat", "limits", "requires_attention"}
+    fields = set(SCHEMA["$defs"][type_]["properties"]) - plain
+    assert [field for field in sorted(fields) if f"`{field}" not in PROTOCOL] == []
 
 
 def test_the_documents_speak_of_the_product_alone():

@@ -135,6 +135,14 @@ def test_reply_to_a_stop_is_dropped() -> None:
     assert d.fact(sent("Stopped.", notify=True, reply_to="stop1")) == []
 
 
+def test_reply_to_the_stop_of_a_cancel_is_dropped() -> None:
+    """The plugin hands /stop in as a command, but no phone wrote it."""
+    for d in (running(), over(ended(interrupted=True))):
+        d.fact(wire.Injected(KEY, "stop-1", "/stop", "command", True))
+        d.events.clear()
+        assert d.fact(sent("Stopped.", notify=True, reply_to="stop-1")) == []
+
+
 def test_runs_are_forgotten_after_a_while() -> None:
     d = over()
     d.wait(31)
@@ -221,6 +229,28 @@ def test_late_preview_of_an_earlier_iteration_restates_it() -> None:
         ["delta", "text", 1, "pre"],
         ["delta", "text", 2, "new"],
         ["text", 1, "preamble"],
+    ]
+
+
+def test_an_answer_is_not_taken_for_the_text_of_a_call_that_only_used_tools() -> None:
+    """The tool may be done and the answer sent before anything has been waited for."""
+    d = old()
+    d.facts([
+        wire.ApiEnded("s1:s1:t1", 1, "tool_calls", 1, ""),
+        wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "ls"),
+        wire.ToolEnded("s1:s1:t1", "c0", "terminal", "ok", 1.0),
+        asked(2),
+        preview("the an ▉"),
+        wire.ApiEnded("s1:s1:t1", 2, "stop", 0, "the answer"),
+        wire.Edited("chat", "out1", "the answer", True),
+        wire.TurnAnswered("s1:s1:t1", "the answer"),
+        ended(),
+    ])  # fmt: skip
+    assert [row for row in brief(d.events) if row[0] != "task"] == [
+        ["tool", 1, 0, "terminal", "ls"],
+        ["tool end", 1, 0, "terminal", True],
+        ["delta", "text", 2, "the answer"],
+        ["completed", "completed", "the answer", None, True],
     ]
 
 

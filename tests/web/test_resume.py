@@ -184,6 +184,27 @@ async def test_a_new_phone_with_snapshot_sees_what_runs_but_no_history(tmp_path)
     assert [g.type for g in phone.got] == ["run.started", "run.delta", "snapshot.done"]
 
 
+@pytest.mark.parametrize("seen", [0, 1, 2, 3])
+async def test_a_snapshot_that_was_cut_off_is_told_anew(tmp_path, seen):
+    """The connection broke amid it, and the phone noted what it had got so far."""
+    async with serving(tmp_path) as server:
+        await server.publish(started(), delta("so far"), approval())
+        phone = server.phone("snapshot")
+        async with phone.connect(await server.token()) as c:
+            await c.wait_type("snapshot.done")
+        whole = [g.type for g in phone.got]
+        assert len(whole) == 4
+        phone.last_seq = [c.hello_ok, *phone.got][seen].seq
+        phone.got.clear()
+        async with phone.connect() as c:
+            assert c.hello_ok.payload["truncated"] is True
+            await c.wait_type("snapshot.done")
+        assert [g.type for g in phone.got] == whole
+        phone.got.clear()
+        async with phone.connect() as c:
+            assert c.hello_ok.payload["truncated"] is False
+
+
 async def test_a_plain_client_gets_no_snapshot(tmp_path):
     async with serving(tmp_path) as server:
         await server.publish(started(), delta("now"))
