@@ -16,7 +16,7 @@ from loomid.doors import BACKLOG
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
 from loomid.phone import SocketClosed
-from loomid.values import is_loopback
+from loomid.values import is_loopback, parse_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -136,9 +136,10 @@ class Web:
             raise web.HTTPForbidden
         try:
             asked = msgspec.json.decode(await request.read() or b"{}", type=_PairRequest)
-        except msgspec.DecodeError as error:
+            name = None if asked.name is None else parse_name(asked.name)
+        except (msgspec.DecodeError, ValueError) as error:
             raise web.HTTPBadRequest from error
-        token, expires = await self._hub.mint(asked.name, asked.ttl)
+        token, expires = await self._hub.mint(name, asked.ttl)
         config = self._config
         qr = pairing.qr(config.public_url, token, config.server_name, config.fingerprint)
         return web.json_response({**qr, "expires_at": expires}, headers=_NO_STORE)

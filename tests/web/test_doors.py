@@ -87,7 +87,9 @@ async def test_who_may_make_tokens(http, headers, status):
         assert response.status == status
 
 
-@pytest.mark.parametrize("body", ["{", "[]", '{"ttl":"long"}', '{"name":5}'])
+@pytest.mark.parametrize(
+    "body", ["{", "[]", '{"ttl":"long"}', '{"name":5}', r'{"name":"\u001b[2J"}']
+)
 async def test_a_wrong_body(http, body):
     async with http.post(url(http, "/internal/pair/new"), headers=BEARER, data=body) as response:
         assert response.status == 400
