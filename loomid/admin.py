@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from loomid import values
+from loomid import hermescli, values
 from loomid.lmp import pairing
 from loomid.status import device_json
 
@@ -58,6 +58,7 @@ class Admin:
         app.router.add_delete("/devices/{device_id}", self._revoke)
         app.router.add_patch("/devices/{device_id}", self._rename)
         app.router.add_get("/status", self._get_status)
+        app.router.add_post("/hermes", self._hermes)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
         )
@@ -77,16 +78,21 @@ class Admin:
         name = _field(asked, "name", values.parse_name)
         url = _field(asked, "url", values.phone_url)
         ttl = _field(asked, "ttl", _ttl) or pairing.TOKEN_TTL_S
-        token, expires_at = await self._hub.mint(name, ttl)
-        code = pairing.qr(url or self._url, token, self._name, self._fp)
+        code, token, expires_at = await self._code(name, url, ttl)
         answer = {
             "qr": code,
-            "drawn": draw(json.dumps(code, separators=(",", ":"), ensure_ascii=False)),
+            "drawn": _drawn(code),
             "token_ref": token.hash.hex(),
             "expires_at": expires_at,
             "expires_in": ttl,
         }
         return web.json_response(answer)
+
+    async def _code(
+        self, name: str | None, url: str | None, ttl: float
+    ) -> tuple[dict[str, Any], pairing.Secret, float]:
+        token, expires_at = await self._hub.mint(name, ttl)
+        return pairing.qr(url or self._url, token, self._name, self._fp), token, expires_at
 
     async def _outcome(self, request: web.Request) -> web.Response:
         try:
@@ -113,8 +119,27 @@ class Admin:
             raise _no(404, "there is no such device")
         return web.json_response({})
 
+    async def _hermes(self, request: web.Request) -> web.StreamResponse:
+        """`hermes loomi …`: a line of JSON for each line to say, as it comes."""
+        words = await _json(request)
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise _no(400, "the body is a list of words")
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        async for line in hermescli.run(self._hub, self._mint, words):
+            await response.write(json.dumps(line).encode() + b"\n")
+        return response
+
+    async def _mint(self, name: str | None) -> tuple[str, bytes]:
+        code, token, _ = await self._code(name, None, pairing.TOKEN_TTL_S)
+        return _drawn(code), token.hash
+
     async def _get_status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
+
+
+def _drawn(code: dict[str, Any]) -> str:
+    return draw(json.dumps(code, separators=(",", ":"), ensure_ascii=False))
 
 
 def draw(text: str) -> str:
@@ -133,12 +158,16 @@ def _no(status: int, message: str) -> web.HTTPException:
     return kinds[status](text=json.dumps({"error": message}), content_type="application/json")
 
 
-async def _body(request: web.Request, known: set[str]) -> dict[str, Any]:
+async def _json(request: web.Request) -> object:
     raw = await request.read()
     try:
-        asked = json.loads(raw or b"{}")
+        return json.loads(raw or b"{}")
     except (ValueError, RecursionError):
         raise _no(400, "the body is not JSON") from None
+
+
+async def _body(request: web.Request, known: set[str]) -> dict[str, Any]:
+    asked = await _json(request)
     if not isinstance(asked, dict) or not asked.keys() <= known:
         raise _no(400, f"the body may have {', '.join(sorted(known))}, nothing else")
     return asked

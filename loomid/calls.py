@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.errors import GatewayOffline, LoomiError, OutcomeUnknown
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
 from loomid import orders
 from loomid.errors import (
     BadFrame,
@@ -47,7 +46,6 @@ log = logging.getLogger("loomid.commands")
 
 CONTINUE = "continue"
 """What run.resume says in the user's stead (LMP §4)."""
-USER_NAME = "Loomi"
 RECALL_PATIENCE_S = 10.0
 """How long a phone waits for a gateway that could still say what became of its request."""
 
@@ -304,8 +302,6 @@ class Commands:
             "text": text,
             "message_id": requests.message_id(_token(), request_id),
             "mode": mode,
-            "user_id": wire.PLATFORM,
-            "user_name": USER_NAME,
             "device_id": device.device_id,
         }
         if request_id is not None:

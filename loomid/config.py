@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim.wire import SOCKET_NAME
 from loomid import values
 from loomid.errors import ConfigError
+from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_shim.wire import SOCKET_NAME
 from loomid import __version__, doors, locks, notify
 from loomid.admin import Admin
 from loomid.commands import Commands
@@ -26,6 +25,7 @@ from loomid.status import Status
 from loomid.store import Store
 from loomid.vault import Vault
 from loomid.web import Web, WebConfig
+from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -95,6 +95,7 @@ async def _serve(
         instance=secrets.token_hex(8),
         clock=time.time,
         acked=await store.acks(),
+        known=await store.gateways(),
     )
     pump = Pump(gateways, events, store, key, time.time)
     limits = Limits(max_frame_bytes=config.max_frame_bytes, max_text_chars=100_000)

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hermes_shim.wire import SOCKET_NAME
 from loomid import demo_phone, terminal, values
 from loomid.adminclient import AdminClient, NotRunning
 from loomid.config import ADMIN_SOCKET, DEFAULT_PORT
 from loomid.demo_phone import Phone
+from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

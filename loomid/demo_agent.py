@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
-from hermes_shim.link import Identity, Link
+from hermes_shim.link import Link
+from loomid import wire
 from loomid.demo_script import CHOICES, KEY, MODEL, Script, Turn
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ log = logging.getLogger("loomid.demo")
 
 PACE_S = 0.05
 """Between two words."""
-FEATURES = ["stream", "request_id", "control_off", "interrupt"]
 
 
 @dataclass
@@ -89,10 +88,6 @@ class Agent:
         except TypeError:
             return wire.Result(command.id, "bad_args")
 
-    def inventory(self) -> None:
-        """Say what is alive, as after each welcome."""
-        self._emit(wire.Inventory(self._running_keys(), list(self._script.approvals)))
-
     def _inject(
         self,
         _id: str,
@@ -132,31 +127,31 @@ class Agent:
         answer.set_result((choice, id_))
         return {"applied": True}
 
-    def _running(self, _id: str, **_more: object) -> dict[str, Any]:
+    def _running(self, _id: str, fact: str, **_more: object) -> dict[str, Any]:
         keys = self._running_keys()
-        self._emit(wire.Running(keys))
+        if fact == "inventory":
+            self._emit(wire.Inventory(keys, list(self._script.approvals)))
+        else:
+            self._emit(wire.Running(keys))
         return {"keys": keys}
 
-    def _list(
-        self, _id: str, limit: int = 50, before: float | None = None, **_more: object
-    ) -> dict[str, Any]:
+    def _list(self, _id: str, limit: int, offset: int, **_more: object) -> dict[str, Any]:
         found = sorted(self._sessions.values(), key=lambda s: -s.updated)
-        found = [s for s in found if before is None or s.updated < before]
         shown = [
             {
+                "id": s.session_id,
                 "session_key": s.key,
-                "session_id": s.session_id,
-                "platform": wire.PLATFORM,
+                "source": wire.PLATFORM,
                 "title": s.title,
                 "model": MODEL,
-                "created_at": s.created,
-                "updated_at": s.updated,
+                "started_at": s.created,
+                "last_active": s.updated,
                 "message_count": s.count,
                 "preview": s.title,
             }
-            for s in found[:limit]
+            for s in found[offset : offset + limit]
         ]
-        return {"sessions": shown, "more": len(found) > limit}
+        return {"sessions": shown}
 
     def _running_keys(self) -> list[str]:
         return [key for key, session in self._sessions.items() if session.turn is not None]
@@ -216,25 +211,35 @@ class Agent:
         self._emit(wire.ProcessingEnded(key, message_id, "success"))
 
 
+class _Owner:
+    """What the link talks to, on a thread of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, answer: Callable[[Any], None]) -> None:
+        self._loop, self._answer = loop, answer
+
+    def ready(self) -> bool:
+        """The demo takes messages at once."""
+        return True
+
+    def execute(self, message: dict[str, Any]) -> None:
+        """Have a command carried out on our loop."""
+        self._loop.call_soon_threadsafe(self._answer, wire.typed(message))
+
+
 async def serve(endpoint: str, pace: float) -> None:
     """Link to loomid and answer until stdin ends."""
-    loop = asyncio.get_running_loop()
-    link: Link
-    agent: Agent
 
     def emit(fact: Any) -> None:  # noqa: ANN401 - any fact of the wire
         link.emit(wire.KINDS[type(fact)], asdict(fact))
 
-    def execute(command: wire.Command) -> None:
-        loop.call_soon_threadsafe(lambda: link.reply(agent.execute(command)))
+    def answer(command: wire.Command) -> None:
+        link.reply(asdict(agent.execute(command)))
 
-    def inventory() -> None:
-        loop.call_soon_threadsafe(agent.inventory)
-
+    owner = _Owner(asyncio.get_running_loop(), answer)
+    link = Link(_identity(), [endpoint], lambda: owner)
     try:
         async with asyncio.TaskGroup() as group:
             agent = Agent(emit, group, pace)
-            link = Link(_identity(), [endpoint], execute=execute, inventory=inventory, log=log)
             link.start()
             try:
                 await _stdin_ends()
@@ -257,24 +262,19 @@ async def _stdin_ends() -> None:
         pass
 
 
-def _identity() -> Identity:
-    try:
-        started = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        started = 0.0
-    return Identity(
-        gateway_id=secrets.token_hex(8),
-        boot=secrets.token_hex(8),
-        pid=os.getpid(),
-        pid_started=started,
-        name="Demo",
-        hermes_version="demo",
-        shim_version="demo",
-        hooks=[],
-        features=FEATURES,
-        home_chat=wire.HOME_CHAT,
-        home_key=KEY + wire.HOME_CHAT,
-    )
+def _identity() -> dict[str, Any]:
+    stat = Path("/proc/self/stat")
+    return {
+        "gateway_id": secrets.token_hex(8),
+        "boot": secrets.token_hex(8),
+        "pid": os.getpid(),
+        "stat": stat.read_text() if stat.exists() else "",
+        "name": "Demo",
+        "hermes_version": "demo",
+        "shim_version": "demo",
+        "hooks": ["on_stream_delta"],
+        "home_key": KEY + wire.HOME_CHAT,
+    }
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -181,7 +181,7 @@ class Script:
             self.emit(failed)
             return said
         finish = "tool_calls" if tool_calls else "stop"
-        self.emit(wire.ApiEnded(id_, call, finish, tool_calls, said))
+        self.emit(wire.ApiEnded(id_, call, finish, said))
         if tool_calls and said:
             self.emit(wire.Interim(id_, call, said, True))
         return said

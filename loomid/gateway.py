@@ -10,18 +10,19 @@ import asyncio
 import errno
 import logging
 import os
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zmq
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.calls import Calls, CommandFailed
 from loomid.errors import ConfigError, GatewayOffline, OutcomeUnknown, StateError
 from loomid.roster import Boot, GatewayState, Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from loomid.lmp.facts import Arrival
@@ -35,8 +36,11 @@ log = logging.getLogger("loomid.gateway")
 MESSAGE_MAX = 16 << 20  # four times what a shim sends at most
 ARRIVALS_MAX = 32_768  # eight windows of a shim; beyond, they wait in their own processes
 SLICE = 256  # messages in one step of the loop
+STOCK = "stock-"
+"""Begins the id of a command whose answer is a fact."""
 STRANGER_BEATS = 45  # three times what a refused shim waits before it tries again
 ID_MAX = 128
+REPLACED = "another process is this gateway now: no more commands come here"
 _FROM_SHIM = {
     tag: wire.MESSAGES[tag] for tag in ("hello", "facts", "result", "beat", "bye")
 }  # what only loomid may say is an oddity here
@@ -53,6 +57,7 @@ class Gateways:
         instance: str,
         clock: Clock,
         acked: Mapping[tuple[str, str], int],
+        known: Iterable[Arrival] = (),
         beat_s: float = wire.BEAT_S,
         deadline_s: float = wire.COMMAND_DEADLINE_S,
     ) -> None:
@@ -63,7 +68,7 @@ class Gateways:
         self._clock = clock
         self._beat_s = beat_s
         self._deadline_s = deadline_s
-        self._roster = Roster(acked)
+        self._roster = Roster(acked, known)
         self._socket: zmq.Socket[bytes] | None = None
         self._peers: dict[bytes, Boot] = {}
         self._asked: set[bytes] = set()
@@ -201,8 +206,12 @@ class Gateways:
                     self._send(boot.peer, wire.Ack(boot.boot, boot.acked))
                 for kind in self._roster.oddities:
                     self._odd(kind, count=False)
-            case wire.Result():
-                self._calls.settle(message)
+            case wire.Result(id=command_id):
+                if not command_id.startswith(STOCK):
+                    self._calls.settle(message)
+            case wire.Beat(dropped=dropped) if dropped != boot.dropped:
+                boot.dropped = dropped
+                log.warning("gateway %s lost facts: %s", _short(boot.gateway_id), dropped)
             case wire.Bye():
                 self._roster.down(boot, self._clock())
                 self._offline(boot, "it said bye")
@@ -220,11 +229,11 @@ class Gateways:
         was_online = self._roster.online(hello.gateway_id)
         boot, older = self._roster.hello(peer, hello, self._clock())
         self._peers[peer] = boot
-        speaks = [wire.WIRE_VERSION]
+        refused = wire.Refused("replaced", [wire.WIRE_VERSION], REPLACED)
         for replaced in older:
-            self._send(replaced.peer, wire.Refused("replaced", speaks))
+            self._send(replaced.peer, refused)
         if boot.replaced:
-            self._send(peer, wire.Refused("replaced", speaks))
+            self._send(peer, refused)
             return
         if was_online is not boot:
             log.info(
@@ -236,6 +245,9 @@ class Gateways:
                 _short(boot.boot),
             )
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
+        # What is alive comes as a fact, after all that came before; nobody waits for the result.
+        stock = f"{STOCK}{secrets.token_hex(8)}", boot.boot, self._clock() + self._deadline_s
+        self._send(peer, wire.Command(*stock, "running", {"fact": "inventory"}))
 
     def _ask(self, peer: bytes) -> None:
         """A connection begins with an empty message; ask once a beat."""
@@ -264,7 +276,12 @@ class Gateways:
             if before is None or before[0] != line:
                 log.warning("%s: upgrade one of them", line)
             self._strangers[name] = line, STRANGER_BEATS
-        self._send(peer, wire.Refused("wire_version", [wire.WIRE_VERSION]))
+        here = wire.WIRE_VERSION
+        told = (
+            f"loomid speaks wire version {here}, this shim {version}: upgrade one of them; it is"
+            " tried again"
+        )
+        self._send(peer, wire.Refused("refused", [here], told))
 
     def _odd(self, kind: str, *, count: bool = True) -> None:
         if count:
@@ -307,7 +324,7 @@ class Gateways:
     # ── who is there ──
 
     def states(self) -> list[GatewayState]:
-        """Every gateway that said hello since this loomid started."""
+        """Every gateway that ever said hello."""
         return self._roster.states()
 
     def incompatible(self) -> list[str]:
@@ -355,6 +372,8 @@ class Gateways:
     def _offline(self, boot: Boot, why: str) -> None:
         log.info("gateway %s offline: %s, boot %s", _short(boot.gateway_id), why, _short(boot.boot))
         self._calls.broken(boot)
+        for former in self._roster.replaced(boot.gateway_id):
+            self._send(former.peer, wire.WhoAreYou())  # it may speak for its gateway again
 
 
 def _text(frames: list[bytes]) -> str:

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim.wire import HOME_CHAT, PLATFORM
 from loomid import yaml_edit
 from loomid.errors import LoomiError
+from loomid.wire import HOME_CHAT, PLATFORM
 from loomid.yaml_edit import Append, Change, Remove, Set
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_shim.wire import PLATFORM
 from loomid import hermes_config, hermes_python
 from loomid.hermes_config import InstallError, own, write_atomically
+from loomid.wire import PLATFORM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from hermes_shim.wire import SOCKET_NAME
 from loomid.config import ADMIN_SOCKET
 from loomid.errors import BusyError, ConfigError, StateError
+from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

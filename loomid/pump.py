@@ -148,7 +148,8 @@ class Pump:
         """The answer comes as a fact `running`, so what is returned is not needed."""
         try:
             command_id = secrets.token_hex(8)
-            await self._gateways.command(gateway_id, "running", {}, command_id=command_id)
+            args = {"fact": "running"}
+            await self._gateways.command(gateway_id, "running", args, command_id=command_id)
         except LoomiError as error:
             log.debug("asked %s what runs: %s", gateway_id, type(error).__name__)
         finally:

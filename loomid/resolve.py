@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
@@ -56,7 +55,7 @@ class Resolver:
 
     async def load(self) -> None:
         """Read the claims that a former process left. A claim whose request is done stands."""
-        self._claims = approvals.Claims(Claim(*astuple(c)) for c in await self._vault.claims())
+        self._claims = approvals.Claims(await self._vault.claims())
 
     def resume(self, device_id: str, request_id: str) -> bool:
         """Find out what became of the command of an open request; False: it made no claim."""
@@ -91,9 +90,7 @@ class Resolver:
         made = Claim(answer.approval_id, *who, answer.choice, order.command_id, self._clock())
         async with self._claiming:
             self._claims.check(self._find(answer.approval_id)[1], answer.approval_id, answer.choice)
-            standing = await self._vault.claim(
-                made.approval_id, *who, made.choice, made.command_id, made.at
-            )
+            standing = await self._vault.claim(made)
             if standing is not None:
                 raise AlreadyResolved(choice=standing.choice)
             self._claims.add(made)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 LOST_BEATS = int(120 / wire.BEAT_S)
 GONE_CHECKS = 2  # a process seen gone once may still have facts in the socket
@@ -42,6 +42,8 @@ class GatewayState:
     online: bool
     since: float
     pid: int
+    dropped: dict[str, int]
+    """Facts that its process lost, by reason."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,16 +55,17 @@ class Boot:
     acked: int = 0  # on disk
     seen: int = 0  # highest number that came, taken or not
     delivered: int = 0  # highest number that became an arrival
-    hello: wire.Hello | None = None
+    up: GatewayUp | None = None  # what it said of itself, to us or to a loomid before
+    met: bool = False  # it said hello to us
     peer: bytes | None = None  # where it was heard last
     first_at: float = 0.0
     since: float = 0.0
     online: bool = False  # its link is alive
     replaced: bool = False  # a newer process speaks for the gateway
     superseded: bool = False  # … and has said what is alive
-    local: bool = False  # its pid means the same here as there
     gone: int = 0  # times its process was found gone
     missed: int = 0  # ticks since it was heard
+    dropped: dict[str, int] = field(default_factory=dict)  # facts it lost, by reason
     lost: bool = False
 
 
@@ -71,6 +74,8 @@ class Roster:
     """All processes known, and the queue of what arrived from them."""
 
     acked: Mapping[tuple[str, str], int]
+    known: Iterable[Arrival] = ()
+    """What processes said of themselves to a loomid before us, the last of a gateway last."""
     started: Callable[[int], float] = wire.process_started
     arrivals: deque[Arrival] = field(default_factory=deque)
     oddities: Counter[str] = field(default_factory=Counter)
@@ -82,6 +87,10 @@ class Roster:
     def __post_init__(self) -> None:
         for (gateway_id, boot), n in self.acked.items():
             self._boots[gateway_id, boot] = Boot(gateway_id, boot, n, n, n)
+        for one in self.known:
+            who = one.gateway_id, one.boot
+            known = self._current[one.gateway_id] = self._boots.setdefault(who, Boot(*who))
+            known.up, known.first_at, known.since = one.fact, one.at, one.at
 
     # ── who ──
 
@@ -92,9 +101,8 @@ class Roster:
         if boot is None:
             self._forget_some()
             boot = self._boots[key] = Boot(*key)
-        boot.hello, boot.peer, boot.missed, boot.gone = hello, peer, 0, 0
+        boot.up, boot.met, boot.peer, boot.missed, boot.gone = self._up(hello), True, peer, 0, 0
         boot.first_at = boot.first_at or now
-        boot.local = hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started
         current = self._current.get(boot.gateway_id)
         rival = current if current is not boot and current is not None else None
         boot.replaced = rival is not None and rival.online and not _newer(boot, rival)
@@ -105,14 +113,23 @@ class Roster:
             return boot, []
         boot.lost = boot.superseded = False
         self._current[boot.gateway_id] = boot
-        up = GatewayUp(
-            hello.name, hello.hermes_version, hello.shim_version, hello.features, hello.home_key
-        )
-        self._arrive(boot, 0, now, now, up)
+        self._arrive(boot, 0, now, now, boot.up)
         if rival is None or rival.replaced:
             return boot, []
         rival.replaced = True
         return boot, [rival]
+
+    def _up(self, hello: wire.Hello) -> GatewayUp:
+        return GatewayUp(
+            name=hello.name,
+            hermes_version=hello.hermes_version,
+            shim_version=hello.shim_version,
+            features=hello.features,
+            home_key=hello.home_key,
+            pid=hello.pid,
+            pid_started=hello.pid_started,
+            local=hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started,
+        )
 
     def heard(self, boot: Boot, peer: bytes) -> None:
         """Anything came from it; a live connection wins over one that said hello later."""
@@ -123,8 +140,13 @@ class Roster:
         boot = self._current.get(gateway_id)
         return boot if boot is not None and boot.online else None
 
+    def replaced(self, gateway_id: str) -> list[Boot]:
+        """Processes of a gateway that live but do not speak for it."""
+        boots = self._boots.values()
+        return [b for b in boots if b.gateway_id == gateway_id and b.replaced and b.online]
+
     def states(self) -> list[GatewayState]:
-        """Every gateway that said hello to this loomid."""
+        """Every gateway that ever said hello."""
         return [_state(boot) for boot in self._current.values()]
 
     def down(self, boot: Boot, now: float) -> None:
@@ -143,7 +165,7 @@ class Roster:
             if boot.lost:
                 continue
             boot.missed += 1
-            if boot.hello is None and boot.missed == wire.BEATS_MISSED + 1:
+            if not boot.met and boot.missed == wire.BEATS_MISSED + 1:
                 # It has not come back since we started: phones may think that it is there.
                 self._arrive(boot, 0, now, now, GatewayDown())
             boot.gone = boot.gone + 1 if self._is_gone(boot) else 0
@@ -157,8 +179,8 @@ class Roster:
         return fallen
 
     def _is_gone(self, boot: Boot) -> bool:
-        hello = boot.hello
-        return hello is not None and boot.local and self.started(hello.pid) != hello.pid_started
+        up = boot.up
+        return up is not None and up.local and self.started(up.pid) != up.pid_started
 
     def _lose(self, boot: Boot, now: float) -> None:
         self.down(boot, now)
@@ -208,14 +230,14 @@ class Roster:
             return True
         return False
 
-    def _parse(self, kind: str, body: object) -> Any:  # noqa: ANN401 - one of many types
+    def _parse(self, kind: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - one of many types
         if kind not in wire.FACTS:
             # A newer shim may know more; its facts are not asked for again.
             known = len(self.oddities) < MAX_ODDITIES
             self.oddities[f"unknown fact {kind:.40}" if known else "unknown fact"] += 1
             return None
         try:
-            return facts.parse(kind, body)
+            return facts.parse(kind, wire.body_of(kind, body))
         except (msgspec.ValidationError, RecursionError):
             self.oddities[f"invalid fact {kind}"] += 1
             return None
@@ -236,7 +258,7 @@ class Roster:
 
 def _newer(boot: Boot, than: Boot) -> bool:
     """By the start of the process, where both tell it; else by the first hello."""
-    mine, other = (b.hello.pid_started if b.hello else 0.0 for b in (boot, than))
+    mine, other = (b.up.pid_started if b.up else 0.0 for b in (boot, than))
     if mine > 0 and other > 0 and mine != other:
         return mine > other
     return boot.first_at >= than.first_at
@@ -251,18 +273,19 @@ def _is_fact(entry: list[Any]) -> bool:
 
 
 def _state(boot: Boot) -> GatewayState:
-    hello = boot.hello
-    assert hello is not None, "only a hello makes a process current"  # noqa: S101 - invariant
+    up = boot.up
+    assert up is not None, "only a hello makes a process current"  # noqa: S101 - invariant
     return GatewayState(
         boot.gateway_id,
         boot.boot,
-        hello.name,
-        hello.hermes_version,
-        hello.shim_version,
-        hello.features,
-        hello.home_chat,
-        hello.home_key,
+        up.name,
+        up.hermes_version,
+        up.shim_version,
+        up.features,
+        up.home_chat,
+        up.home_key,
         boot.online,
         boot.since,
-        hello.pid,
+        up.pid,
+        boot.dropped,
     )

@@ -68,35 +68,22 @@ class Status:
         }
 
     def _known_gateways(self) -> list[dict[str, Any]]:
-        known = {
-            state.gateway_id: {
+        told: list[Any] = [event.payload for event in self._events.projection.gateways()]
+        # Of one that is not back since our start, only the log knows when it went.
+        gone = {one.gateway_id: one.since for one in told if not one.online}
+        return [
+            {
                 "gateway_id": state.gateway_id,
                 "name": state.name,
                 "online": state.online,
-                "since": state.since,
+                "since": state.since if state.online else gone.get(state.gateway_id, state.since),
                 "hermes_version": state.hermes_version,
                 "shim_version": state.shim_version,
-                "pid": state.pid,
+                "pid": state.pid if state.online else None,
                 "features": list(state.features),
             }
             for state in self._gateways.states()
-        }
-        for event in self._events.projection.gateways():
-            told: Any = event.payload
-            known.setdefault(
-                told.gateway_id,
-                {
-                    "gateway_id": told.gateway_id,
-                    "name": told.name,
-                    "online": False,
-                    "since": told.since,
-                    "hermes_version": told.hermes_version,
-                    "shim_version": told.shim_version,
-                    "pid": None,
-                    "features": [],
-                },
-            )
-        return list(known.values())
+        ]
 
 
 def device_json(status: DeviceStatus) -> dict[str, Any]:

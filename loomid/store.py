@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from loomid.database import Line, as_startup_error, migrate, prepare
 from loomid.errors import StateError
 from loomid.lmp import facts
+from loomid.lmp.facts import Arrival
 
 if TYPE_CHECKING:
     import sqlite3
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+BOOTS_KEPT = 64
+"""Of a gateway; of one that fails at each start there may be thousands in a week."""
 ENDED_KEPT = 1_000
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 10.0
@@ -179,32 +182,27 @@ class Store:
 
     async def newest(self, count: int) -> list[EventRow]:
         """The newest events, oldest of them first."""
-        rows = await self._select(
-            """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
-            ORDER BY position DESC LIMIT ?""",
-            (count,),
-        )
+        rows = await self._rows(f"{_EVENTS} ORDER BY position DESC LIMIT ?", count)
         return rows[::-1]
 
     async def alive(self) -> list[EventRow]:
         """Events of runs without an end, approvals without a decision, last gateway states."""
-        return await self._select(
-            """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
-            WHERE position IN (SELECT position FROM live UNION SELECT event.position FROM live
-            JOIN event ON run_id = id WHERE kind = 'run') ORDER BY position"""
+        return await self._rows(
+            f"""{_EVENTS} WHERE position IN (SELECT position FROM live UNION
+            SELECT event.position FROM live JOIN event ON run_id = id WHERE kind = 'run')
+            ORDER BY position"""  # noqa: S608 - our own columns
         )
 
     async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[EventRow]:
         """The newest events that snapshots look back for, oldest of them first."""
-        rows = await self._select(
-            """SELECT position, ts, type, task_id, run_id, lasting, payload FROM event
-            WHERE lasting = 1 AND position > ? AND position <= ? AND ts >= ?
+        rows = await self._rows(
+            f"""{_EVENTS} WHERE lasting = 1 AND position > ? AND position <= ? AND ts >= ?
             ORDER BY position DESC LIMIT ?""",
-            (after, upto, since, limit),
+            *(after, upto, since, limit),
         )
         return rows[::-1]
 
-    async def _select(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[EventRow]:
+    async def _rows(self, sql: str, *parameters: Any) -> list[Any]:  # noqa: ANN401 - SQL values
         return await self.safe.run(lambda line: line.execute(sql, parameters).fetchall())
 
     async def forget_events(self, before: float, upto: int, after: int, count: int) -> int | None:
@@ -236,17 +234,18 @@ class Store:
 
     async def forgotten(self) -> int:
         """Every event up to here may have been forgotten."""
-        sql = "SELECT value FROM meta WHERE name = 'forgotten'"
-        row = await self.safe.run(lambda connection: connection.execute(sql).fetchone())
-        return int(row[0]) if row else 0
+        rows = await self._rows("SELECT value FROM meta WHERE name = 'forgotten'")
+        return int(rows[0][0]) if rows else 0
 
     async def forget_rest(self, before: float) -> None:
-        """Delete facts, acknowledgements, claims and tasks older than `before`."""
+        """Delete tasks and acknowledgements older than `before`.
+
+        Not those of a process whose facts are still needed: it is not over yet. The facts
+        themselves go when they are needed no more, and not before (see `release`).
+        """
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM fact WHERE at < ?", (before,))
-            connection.execute("DELETE FROM ack WHERE at < ?", (before,))
-            connection.execute("DELETE FROM claim WHERE at < ?", (before,))
+            connection.execute(_FORGET_ACKS, (before, BOOTS_KEPT))
             connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
 
         await self._line.write(work)
@@ -270,34 +269,40 @@ class Store:
 
     # ── facts ───────────────────────────────────────────────────────────────
 
-    async def facts(self) -> list[tuple[facts.Arrival, str]]:
+    async def facts(self) -> list[tuple[Arrival, str]]:
         """Every retained fact with its tag, in stored order."""
-        sql = "SELECT gateway_id, boot, n, t, at, kind, body, tag FROM fact ORDER BY id"
-        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
+        return await self._facts("")
+
+    async def gateways(self) -> list[Arrival]:
+        """What the processes of gateways said of themselves when they came."""
+        kind = facts.KINDS[facts.GatewayUp]
+        return [arrival for arrival, _ in await self._facts("WHERE kind = ?", kind)]
+
+    async def _facts(self, where: str, *parameters: str) -> list[tuple[Arrival, str]]:
+        sql = "SELECT gateway_id, boot, n, t, at, kind, body, tag FROM fact {} ORDER BY id"
+        rows = await self._rows(sql.format(where), *parameters)
         return [
-            (facts.Arrival(gateway_id, boot, n, t, at, facts.load(kind, body)), tag)
+            (Arrival(gateway_id, boot, n, t, at, facts.load(kind, body)), tag)
             for gateway_id, boot, n, t, at, kind, body, tag in rows
         ]
 
     async def last_fact(self) -> int:
         """The highest id of a stored fact; 0 for none."""
-        sql = "SELECT coalesce(max(id), 0) FROM fact"
-        row = await self.safe.run(lambda connection: connection.execute(sql).fetchone())
-        return int(row[0])
+        rows = await self._rows("SELECT coalesce(max(id), 0) FROM fact")
+        return int(rows[0][0])
 
     async def ended(self) -> dict[str, list[str]]:
         """The turns that ended last, oldest first, by gateway."""
-        sql = "SELECT gateway_id, turn_id FROM ended ORDER BY id"
-        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
         found: dict[str, list[str]] = {}
-        for gateway_id, turn_id in rows:
+        for gateway_id, turn_id in await self._rows(
+            "SELECT gateway_id, turn_id FROM ended ORDER BY id"
+        ):
             found.setdefault(gateway_id, []).append(turn_id)
         return found
 
     async def acks(self) -> dict[tuple[str, str], int]:
         """The highest stored fact number by (gateway, boot)."""
-        sql = "SELECT gateway_id, boot, n FROM ack"
-        rows = await self.safe.run(lambda connection: connection.execute(sql).fetchall())
+        rows = await self._rows("SELECT gateway_id, boot, n FROM ack")
         return {(gateway_id, boot): n for gateway_id, boot, n in rows}
 
 
@@ -319,8 +324,18 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
         raise AbandonedError
 
 
+_EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
+_FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
+    SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
+    row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)
+    WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
     SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
+_EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
+_FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
+    SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
+    row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)
+    WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))
     ON CONFLICT (task_id) DO UPDATE SET session_id = ?4, surface = ?5,
     session_key = coalesce(?3, session_key), model = coalesce(?6, model),

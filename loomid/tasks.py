@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.errors import BadFrame, GatewayOffline, NotPermitted, OutcomeUnknown, UnknownTask
 from loomid.gateway import CommandFailed
-from loomid.lmp import frames, ids, requests
+from loomid.lmp import conversations, frames, ids, requests
 from loomid.vault import TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from loomid.gateway import Gateways, GatewayState
+    from loomid.lmp.conversations import Conversation
     from loomid.lmp.projection import Projection
     from loomid.lmp.runs import Runs
     from loomid.vault import Vault
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("loomid.commands")
 
 LOOKUP = 500
-"""Sessions asked for to find a task that is not remembered here."""
+"""Conversations looked through for a task that is not remembered here."""
+ROWS = 100
+"""Of Hermes' session list, read at once."""
 YOUNG_S = 120.0
 """Hermes lists a session after its first turn has begun; until then we vouch for it."""
 
@@ -53,23 +56,18 @@ class Place:
     chat_id: str
 
 
-class _Session(msgspec.Struct):
-    """One row of op `sessions`."""
-
-    session_id: str
-    platform: str
-    updated_at: float
-    session_key: str | None = None
-    title: str | None = None
-    model: str | None = None
-    created_at: float | None = None
-    message_count: int = 0
-    preview: str | None = None
-
-
 class _Sessions(msgspec.Struct):
-    sessions: list[_Session]
-    more: bool = False
+    """Value of op `sessions`."""
+
+    sessions: list[conversations.Session]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What one gateway has before a position."""
+
+    conversations: list[Conversation]
+    more: bool
 
 
 @dataclass(slots=True)
@@ -218,33 +216,28 @@ class Tasks:
     # ── what gateways list ──────────────────────────────────────────────────
 
     async def _ask(self, before: Position | None, limit: int) -> _News:
-        """Ask every connected gateway for its newest sessions before a position."""
-        args: dict[str, Any] = {"limit": limit}
-        if before is not None:
-            # `before` is exclusive, and others may have the very same time.
-            args["before"] = math.nextafter(before[0], math.inf)
+        """Ask every connected gateway for its newest conversations before a position."""
+        # The position is exclusive, and others may have the very same time.
+        upto = math.inf if before is None else math.nextafter(before[0], math.inf)
         online = [state.gateway_id for state in self._gateways.states() if state.online]
-        said = await asyncio.gather(*(self._sessions(gateway_id, args) for gateway_id in online))
+        said = await asyncio.gather(*(self._listed(name, upto, limit) for name in online))
         news = _News()
-        for gateway_id, sessions in zip(online, said, strict=True):
-            if sessions is None:
+        for gateway_id, listed in zip(online, said, strict=True):
+            if listed is None:
                 continue
             news.answered = True
-            rows = (self._row(gateway_id, session) for session in sessions.sessions)
+            rows = (self._row(gateway_id, each) for each in listed.conversations)
             news.listed.update((row.task_id, row) for row in rows)
-            if not sessions.more:
+            if not listed.more:
                 news.whole.add(gateway_id)
-            elif sessions.sessions:
-                news.floor = max(news.floor, sessions.sessions[-1].updated_at)
+            elif listed.conversations:
+                news.floor = max(news.floor, listed.conversations[-1].updated_at)
         return news
 
-    async def _sessions(self, gateway_id: str, args: dict[str, Any]) -> _Sessions | None:
+    async def _listed(self, gateway_id: str, upto: float, limit: int) -> _Listed | None:
         """What one gateway lists; None when it cannot be had: the last known will do."""
         try:
-            value = await self._gateways.command(
-                gateway_id, "sessions", args, command_id=secrets.token_hex(12)
-            )
-            return msgspec.convert(value, _Sessions)
+            return await self._read(gateway_id, upto, limit)
         except (GatewayOffline, OutcomeUnknown):
             return None
         except CommandFailed as failed:
@@ -253,19 +246,34 @@ class Tasks:
             log.warning("gateway %.16s lists sessions oddly: %s", gateway_id, error)
         return None
 
-    def _row(self, gateway_id: str, session: _Session) -> TaskRow:
+    async def _read(self, gateway_id: str, upto: float, limit: int) -> _Listed:
+        """Read Hermes' list from its top: an older session belongs to a newer conversation."""
+        rows: list[conversations.Session] = []
+        while True:
+            args = {"limit": ROWS, "offset": len(rows)}
+            value = await self._gateways.command(
+                gateway_id, "sessions", args, command_id=secrets.token_hex(12)
+            )
+            page = msgspec.convert(value, _Sessions).sessions
+            rows += page
+            found = [each for each in conversations.merge(rows) if each.updated_at < upto]
+            more = len(page) == ROWS
+            if not more or len(found) > limit:
+                return _Listed(found[:limit], more or len(found) > limit)
+
+    def _row(self, gateway_id: str, each: Conversation) -> TaskRow:
         return TaskRow(
-            ids.task_id(self._key, gateway_id, session.session_key or session.session_id),
+            ids.task_id(self._key, gateway_id, each.name),
             gateway_id,
-            session.session_key,
-            session.session_id,
-            session.title or "",
-            session.platform,
-            session.model,
-            session.updated_at if session.created_at is None else session.created_at,
-            session.updated_at,
-            session.message_count,
-            session.preview or "",
+            each.session_key,
+            each.session_id,
+            each.title,
+            each.platform,
+            each.model,
+            each.created_at,
+            each.updated_at,
+            each.message_count,
+            each.preview,
         )
 
 

@@ -11,6 +11,8 @@ from dataclasses import astuple, dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from loomid.lmp.approvals import Claim
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Sequence
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REQUESTS_KEPT = 256
+_REQUESTS = """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
+    gateway_id, boot, at FROM request"""
+_OF_DEVICE = "WHERE device_id = ? AND request_id = ?"
+_CLAIMS = "SELECT approval_id, device_id, request_id, choice, command_id, at FROM claim"
 _TASK = """task_id, gateway_id, session_key, session_id, title, surface, model, created_at,
     updated_at, message_count, preview"""
 _UPSERT_TASK = """INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -72,18 +78,6 @@ class Request:
     command_id: str | None
     gateway_id: str | None
     boot: str | None
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The first valid answer to an approval."""
-
-    approval_id: str
-    device_id: str
-    request_id: str
-    choice: str
-    command_id: str
     at: float
 
 
@@ -230,12 +224,8 @@ class Vault:
                 (device_id, request_id, fingerprint, *_intent(intent)),
             )
             if not new.rowcount:
-                row = line.execute(
-                    """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
-                    gateway_id, boot, at FROM request WHERE device_id = ? AND request_id = ?""",
-                    (device_id, request_id),
-                ).fetchone()
-                return Request(*row)
+                known = line.execute(f"{_REQUESTS} {_OF_DEVICE}", (device_id, request_id))
+                return Request(*known.fetchone())
             line.execute(
                 """DELETE FROM request WHERE device_id = ?1 AND state = 'done' AND id <= (
                 SELECT id FROM request WHERE device_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)""",
@@ -247,11 +237,7 @@ class Vault:
 
     async def request(self, device_id: str, request_id: str) -> Request | None:
         """The request that has this id."""
-        rows = await self._rows(
-            """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
-            gateway_id, boot, at FROM request WHERE device_id = ? AND request_id = ?""",
-            *(device_id, request_id),
-        )
+        rows = await self._rows(f"{_REQUESTS} {_OF_DEVICE}", device_id, request_id)
         return Request(*rows[0]) if rows else None
 
     async def finish(self, device_id: str, request_id: str, answer: bytes) -> None:
@@ -270,38 +256,23 @@ class Vault:
 
     async def open_requests(self) -> list[Request]:
         """The requests without an answer, oldest first."""
-        rows = await self._rows(
-            """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
-            gateway_id, boot, at FROM request WHERE state = 'open' ORDER BY id"""
-        )
+        rows = await self._rows(f"{_REQUESTS} WHERE state = 'open' ORDER BY id")
         return [Request(*row) for row in rows]
 
     # ── approval claims ─────────────────────────────────────────────────────
 
-    async def claim(
-        self,
-        approval_id: str,
-        device_id: str,
-        request_id: str,
-        choice: str,
-        command_id: str,
-        at: float,
-    ) -> Claim | None:
+    async def claim(self, claim: Claim) -> Claim | None:
         """Claim an approval for a device; None, or the claim that stands already."""
-        mine = (approval_id, device_id, request_id, choice, command_id, at)
 
         def work(line: sqlite3.Connection) -> Claim | None:
             new = line.execute(
-                "INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", mine
+                "INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                astuple(claim),
             )
             if new.rowcount:
                 return None
-            row = line.execute(
-                """SELECT approval_id, device_id, request_id, choice, command_id, at
-                FROM claim WHERE approval_id = ?""",
-                (approval_id,),
-            ).fetchone()
-            return Claim(*row)
+            standing = line.execute(f"{_CLAIMS} WHERE approval_id = ?", (claim.approval_id,))
+            return Claim(*standing.fetchone())
 
         return await self._line.write(work)
 
@@ -325,11 +296,7 @@ class Vault:
 
     async def claims(self) -> list[Claim]:
         """Every standing claim, oldest first."""
-        rows = await self._rows(
-            """SELECT approval_id, device_id, request_id, choice, command_id, at
-            FROM claim ORDER BY at"""
-        )
-        return [Claim(*row) for row in rows]
+        return [Claim(*row) for row in await self._rows(f"{_CLAIMS} ORDER BY at")]
 
     # ── tasks ───────────────────────────────────────────────────────────────
 

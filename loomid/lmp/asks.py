@@ -12,7 +12,7 @@ from loomid.lmp.frames import ApprovalRequired, ApprovalResolved, Choice
 from loomid.lmp.preview import cut, head_and_tail
 
 if TYPE_CHECKING:
-    from hermes_shim import wire
+    from loomid import wire
 
 KEEP_S = 600.0
 """How long a decided approval is known as such."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hermes_shim import wire
+    from loomid import wire
     from loomid.lmp.coalesce import Kind
     from loomid.lmp.text import Iteration
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from loomid.lmp.preview import ERROR_CHARS, cut
 
 if TYPE_CHECKING:
-    from hermes_shim import wire
+    from loomid import wire
     from loomid.lmp.attempts import Attempt
 
 

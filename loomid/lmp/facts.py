@@ -11,18 +11,26 @@ from typing import Any
 
 import msgspec
 
-from hermes_shim import wire
+from loomid import wire
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayUp:
-    """A shim said hello and was welcomed (also after a short break of the link)."""
+    """A shim said hello and was welcomed (also after a short break of the link).
+
+    Stored as long as its gateway may come back: what is known of that one while it is away.
+    """
 
     name: str
     hermes_version: str
     shim_version: str
     features: list[str]
     home_key: str | None
+    home_chat: str = wire.HOME_CHAT
+    pid: int = 0
+    pid_started: float = 0.0
+    local: bool = False
+    """Its pid means the same here as there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_shim.wire import ApprovalAsked
 from loomid.lmp.frames import Event, Payload
+from loomid.wire import ApprovalAsked
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
@@ -109,6 +109,10 @@ class Retention:
         for tag in self._tags.get(other, ()):
             self._hold(tag, owner)
 
+    def beside(self, owner: str) -> set[str]:
+        """This owner, and all others that need something that it needs."""
+        return {other for tag in self._tags.get(owner, ()) for other in self._owners[tag]}
+
     def release(self, owner: str) -> list[str]:
         """The owner is gone: the tags that nobody needs any more."""
         free: list[str] = []
@@ -139,6 +143,10 @@ class Alarms:
         elif self._at.get(owner) != at:
             self._at[owner] = at
             heapq.heappush(self._heap, (at, owner))
+            if len(self._heap) > 2 * len(self._at) + 64:
+                # Alarms that were moved lie here until their time, which may be hours away.
+                self._heap = [(due, name) for name, due in self._at.items()]
+                heapq.heapify(self._heap)
 
     @property
     def next(self) -> float | None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from hermes_shim.wire import valid_json_text
 from loomid.errors import BadFrame, BadJson, UnsupportedVersion
+from loomid.wire import valid_json_text
 
 PROTOCOL_VERSION = 1
 MAX_SEQ = 2**52

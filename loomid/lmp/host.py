@@ -26,24 +26,24 @@ class Host:
         """Live runs by task."""
         self.dropped: Counter[str] = Counter()
         """Facts that came to nothing, by reason."""
-        self._features: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._ups: OrderedDict[str, GatewayUp] = OrderedDict()
 
     def can(self, boot: str, feature: str) -> bool:
         """Whether that process of the gateway has the feature."""
-        return feature in self._features.get(boot, ())
+        up = self._ups.get(boot)
+        return up is not None and feature in up.features
 
     def edits_only(self, boot: str) -> bool:
         """No stream hooks (0.19): deltas come as edits of the gateway's messages."""
         return self.can(boot, "edits") and not self.can(boot, "stream")
 
     def learn(self, boot: str, up: GatewayUp) -> tuple[bool, str | None]:
-        """Note a boot's features; returns whether that was news and which boot to forget."""
-        features = frozenset(up.features)
-        if self._features.get(boot) == features:
+        """Note what a boot said; returns whether that was news and which boot to forget."""
+        if self._ups.get(boot) == up:
             return False, None
-        self._features[boot] = features
-        return True, next(iter(self._features)) if len(self._features) > BOOTS else None
+        self._ups[boot] = up
+        return True, next(iter(self._ups)) if len(self._ups) > BOOTS else None
 
     def forget(self, boot: str) -> None:
         """That process is gone."""
-        self._features.pop(boot, None)
+        self._ups.pop(boot, None)

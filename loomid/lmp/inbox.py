@@ -11,9 +11,7 @@ from msgspec import UNSET
 from loomid.lmp.frames import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hermes_shim import wire
+    from loomid import wire
 
 KEEP_S = 3_600.0
 KEEP_COMMAND_S = 600.0
@@ -88,18 +86,25 @@ class Inbox:
         return message
 
     def for_turn(self, session_key: str, text: str) -> Message | None:
-        """Take the message that a new turn answers: the first whose text is in the turn's."""
-        return self._take(
-            session_key,
-            lambda m: m.mode != "command" and m.text.strip()[:MATCH_CHARS] in text,
-        )
+        """Take the message that a new turn answers: one whose text is in the turn's.
+
+        A message that was folded into another turn may still lie here, so the likeliest:
+        the turn's very text, then one that Hermes has taken up, then the first.
+        """
+        fits = [
+            message
+            for message in self._waiting(session_key)
+            if message.mode != "command" and message.text.strip()[:MATCH_CHARS] in text
+        ]
+        best = max(fits, key=lambda m: (m.text.strip() == text.strip(), m.handled), default=None)
+        return None if best is None else self.pop(best.message_id)
 
     def for_redirect(self, session_key: str) -> Message | None:
         """Take the message that redirected the running turn (0.20, 0.22)."""
-        return self._take(session_key, lambda m: m.mode == "interrupt" and m.busy)
+        fits = (m for m in self._waiting(session_key) if m.mode == "interrupt" and m.busy)
+        found = next(fits, None)
+        return None if found is None else self.pop(found.message_id)
 
-    def _take(self, session_key: str, fits: Callable[[Message], bool]) -> Message | None:
-        for message in self._by_key.get(session_key, {}).values():
-            if fits(message):
-                return self.pop(message.message_id)
-        return None
+    def _waiting(self, session_key: str) -> list[Message]:
+        """The messages of a session, the oldest first."""
+        return [*self._by_key.get(session_key, {}).values()]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import regex  # type: ignore[import-untyped]
 
-from hermes_shim.wire import PREVIEW_CHARS
+from loomid.wire import PREVIEW_CHARS
 
 TITLE_CHARS = 80
 ERROR_CHARS = 500

@@ -61,7 +61,8 @@ class _Text:
 @dataclass(slots=True)
 class _Run:
     started: Event
-    # In the order of first appearance: ("text", iteration, kind), ("tool", iteration, call_id).
+    # In the order of first appearance: ("text", iteration, kind), ("tool", iteration, call_id),
+    # and what was said beside the stream: ("said", position, "").
     shown: dict[tuple[str, int, str], _Text | Event] = field(default_factory=dict)
 
     def events(self) -> Iterator[Event]:
@@ -91,7 +92,7 @@ class Projection:
         """Take in the next visible event."""
         change = mark(event)
         if change is None:
-            self._show(event)
+            self._show(event, position)
         elif change.kind == "gateway":
             self._gateways[change.id] = event
         elif change.kind == "run":
@@ -103,7 +104,7 @@ class Projection:
         else:
             self._approvals.pop(change.id, None)
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: Event, position: int) -> None:
         run = self._runs.get(event.run_id or "")
         if run is None:
             return
@@ -119,6 +120,8 @@ class Projection:
                 run.shown[key] = _Text(event, [text])
                 if not text:
                     del run.shown[key]
+            case frames.RunInput() | frames.RunInterim(already_streamed=False):
+                run.shown["said", position, ""] = event
             case frames.RunToolStarted(iteration=iteration, call_id=call_id):
                 run.shown["tool", iteration, call_id] = event
             case frames.RunToolFinished(iteration=iteration, call_id=call_id):
@@ -131,7 +134,8 @@ class Projection:
         return list(self._gateways.values())
 
     def snapshot(self) -> list[Event]:
-        """The gateways, then each live run with its text and open tools (LMP design §2)."""
+        """The gateways, then each live run with its text and open tools (LMP design §2), and
+        with what nothing else in it tells: messages folded in, interims not streamed."""
         return [*self.gateways(), *(e for run in self._runs.values() for e in run.events())]
 
     def pending(self) -> list[Placed]:

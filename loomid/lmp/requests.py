@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.errors import (
     GatewayError,
     GatewayOffline,

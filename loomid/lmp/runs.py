@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import ids
 from loomid.lmp.asks import ASKED_RACE_S, KEEP_S, ApprovalView, Ask, Asks
 from loomid.lmp.endings import CANCELLED
@@ -52,10 +52,11 @@ class Runs:
         self._host = Host(gateway_id, key)
         self._turns: dict[str, Turn] = {}
         self._by_run: dict[str, str] = {}
-        self._ended: OrderedDict[str, RunView] = OrderedDict()
+        # The view is None of a turn that never became a run, and of one from before a restart.
+        self._ended: OrderedDict[str, RunView | None] = OrderedDict()
         self._asks = Asks(gateway_id, key)
         self._sends = Sends(self._host)
-        self._status = Status(gateway_id)
+        self._status = Status(gateway_id, self._host.retention)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
         for turn_id in ended:
@@ -80,8 +81,10 @@ class Runs:
         return self._host.dropped
 
     def run(self, run_id: str) -> RunView | None:
-        """A run that is live or ended lately."""
-        turn_id = self._by_run.get(run_id, "")
+        """A run that is live, or ended lately and since our start."""
+        turn_id = self._by_run.get(run_id)
+        if turn_id is None:
+            return None
         turn = self._turns.get(turn_id)
         return _view(turn) if turn is not None and turn.run.begun else self._ended.get(turn_id)
 
@@ -170,6 +173,8 @@ class Runs:
         self._status.down(out)
 
     def _gateway_lost(self, out: Folding, _fact: GatewayLost) -> None:
+        if out.boot in self._lost:
+            return  # each restart finds out anew
         self._status.down(out)
         for ask in self._asks.missing(out.boot, None, out.t):
             self._ask_lost(out, ask)
@@ -328,12 +333,10 @@ class Runs:
         self._release(out, turn.turn_id)
 
     def _remember(self, turn_id: str, view: RunView | None) -> None:
-        run_id = ids.run_id(self._key, self._gateway_id, turn_id)
-        self._by_run[run_id] = turn_id
-        self._ended[turn_id] = view or RunView(run_id, "", turn_id, None, "", (), active=False)
+        self._ended[turn_id] = view
         if len(self._ended) > ENDED_KEPT:
-            _, oldest = self._ended.popitem(last=False)
-            self._by_run.pop(oldest.run_id, None)
+            oldest, _ = self._ended.popitem(last=False)
+            self._by_run.pop(ids.run_id(self._key, self._gateway_id, oldest), None)
 
     def _release(self, out: Folding, owner: str) -> None:
         self._alarms.set(owner, None)

@@ -17,7 +17,7 @@ from loomid.lmp.preview import cut, title
 from loomid.lmp.text import CURSOR, without_cursor
 
 if TYPE_CHECKING:
-    from hermes_shim import wire
+    from loomid import wire
     from loomid.lmp.folding import Folding
     from loomid.lmp.host import Host
     from loomid.lmp.turns import Turn

@@ -10,7 +10,7 @@ from loomid.lmp.frames import Origin, RunStarted
 from loomid.lmp.preview import cut, title
 
 if TYPE_CHECKING:
-    from hermes_shim import wire
+    from loomid import wire
     from loomid.lmp.folding import Folding
 
 

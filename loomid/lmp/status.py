@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from loomid.lmp.frames import GatewayStatus
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import GatewayUp
-    from loomid.lmp.folding import Folding
+    from loomid.lmp.folding import Folding, Retention
 
 
 class Status:
     """The gateway's status as phones have it."""
 
-    def __init__(self, gateway_id: str) -> None:
+    def __init__(self, gateway_id: str, retention: Retention) -> None:
         self._gateway_id = gateway_id
+        self._retention = retention
         self._boot: str | None = None
         self._shown: GatewayStatus | None = None
         self.owner: str | None = None
@@ -32,7 +35,7 @@ class Status:
             since=out.at,
         )
         shown = self._shown
-        same = shown is not None and status == _with(shown, since=out.at)
+        same = shown is not None and status == replace(shown, since=out.at)
         if same and self._boot == out.boot:
             return None
         former, self.owner = self.owner, f"~up:{out.boot}:{out.at!r}"
@@ -47,20 +50,11 @@ class Status:
         shown = self._shown
         if shown is None or not shown.online or out.boot != self._boot or self.owner is None:
             return
-        out.touched.add(self.owner)
-        self._show(out, _with(shown, online=False, since=out.at))
+        # Whoever keeps the arrival that it came up with keeps this, too: folded again without
+        # it, that the gateway came up once more would be no news.
+        out.touched |= self._retention.beside(self.owner)
+        self._show(out, replace(shown, online=False, since=out.at))
 
     def _show(self, out: Folding, status: GatewayStatus) -> None:
         self._shown = status
         out.emit(status)
-
-
-def _with(status: GatewayStatus, *, since: float, online: bool | None = None) -> GatewayStatus:
-    return GatewayStatus(
-        gateway_id=status.gateway_id,
-        name=status.name,
-        online=status.online if online is None else online,
-        hermes_version=status.hermes_version,
-        shim_version=status.shim_version,
-        since=since,
-    )

@@ -11,7 +11,7 @@ from loomid.lmp.frames import RunToolFinished, RunToolStarted
 from loomid.lmp.preview import cut
 
 if TYPE_CHECKING:
-    from hermes_shim import wire
+    from loomid import wire
     from loomid.lmp.attempts import Attempt
     from loomid.lmp.text import Iteration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.attempts import DRAIN_S, Attempts
 from loomid.lmp.endings import Ending, concluded, failed, of_turn
 from loomid.lmp.run import Run

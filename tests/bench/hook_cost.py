@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import logging
 import signal
 import subprocess
 import sys
@@ -45,15 +44,19 @@ def measure(emit: Callable[[str, dict[str, Any]], None], samples: int) -> list[i
     return taken
 
 
+class Owner:
+    """Asks for nothing and does nothing."""
+
+    def ready(self) -> bool:
+        return True
+
+    def execute(self, _command: dict[str, Any]) -> None:
+        pass
+
+
 def host(socket: str, samples: int, warm: bool) -> None:
     """The host process: prints its figures as JSON."""
-    link = Link(
-        identity(),
-        [f"ipc://{socket}"],
-        execute=lambda _: None,
-        inventory=lambda: link.emit("inventory", {"keys": [], "approvals": []}),
-        log=logging.getLogger("bench"),
-    )
+    link = Link(identity(), [f"ipc://{socket}"], Owner)
     if socket != "none":
         link.start()
     while warm and link.state != "linked":

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.demo_script import HELP
 from loomid.gateway import CommandFailed, Gateways
 

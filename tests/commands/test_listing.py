@@ -21,13 +21,13 @@ NOW = time.time()
 
 def session(chat: str, age: float, **more: Any) -> dict[str, Any]:
     base = {
+        "id": f"s-{chat}",
         "session_key": key_of(chat),
-        "session_id": f"s-{chat}",
-        "platform": "loomi",
+        "source": "loomi",
         "title": chat.upper(),
         "model": "m",
-        "created_at": NOW - age - 1000,
-        "updated_at": NOW - age,
+        "started_at": NOW - age - 1000,
+        "last_active": NOW - age,
         "message_count": 3,
         "preview": "bye",
     }
@@ -161,13 +161,19 @@ async def test_a_gateway_that_cannot_list(side: Side, host: Host, error: str) ->
 
 
 async def test_a_gateway_that_lists_oddly(side: Side, host: Host) -> None:
-    host.sessions = [{"updated_at": 1.0, "session_id": None}]
+    host.sessions = [{"last_active": 1.0, "id": None}]
     assert (await side.ask("task.list"))["stale"] is True
 
 
 async def test_sessions_without_key_or_title(side: Side, host: Host) -> None:
     host.sessions = [
-        {"session_key": None, "session_id": "cron_1", "platform": "cron", "updated_at": 7.0}
+        {
+            "id": "cron_1",
+            "session_key": None,
+            "source": "cron",
+            "started_at": 7.0,
+            "last_active": 7.0,
+        }
     ]
     (task,) = (await side.ask("task.list"))["tasks"]
     assert task["task_id"] == side.task_id("cron_1")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.lmp import requests
+from loomid.lmp.runs import Runs
 from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 async def test_a_message_without_a_task_begins_one(side: Side, host: Host) -> None:
@@ -22,8 +24,6 @@ async def test_a_message_without_a_task_begins_one(side: Side, host: Host) -> No
     assert command.args == {
         "text": "hi\nthere",
         "mode": "queue",
-        "user_id": "loomi",
-        "user_name": "Loomi",
         "device_id": PHONE.device_id,
         "request_id": "r1",
     }
@@ -55,10 +55,27 @@ async def test_the_home_task_takes_messages(side: Side, host: Host) -> None:
     assert host.commands[0].args["chat_id"] == "home"
 
 
+async def test_the_home_task_is_known_without_its_gateway(
+    tmp_path: Path, make_host: Callable[..., Host]
+) -> None:
+    async with Side(tmp_path) as side:
+        assert side.commands.home_task() is None
+        host = await side.online(make_host())
+        home = side.task_id(key_of("home"))
+        await until(lambda: side.log.projection.gateways())
+    host.link.stop(0.1)
+    async with Side(tmp_path) as side:
+        assert side.commands.home_task() == home
+        error = await side.refused("session.send", text="hi", request_id="r1", task_id=home)
+        assert error.code == "gateway_offline"
+        (state,) = side.gateways.states()
+        assert (state.name, state.online) == ("Stand-in", False)
+
+
 async def test_a_task_that_only_hermes_knows_takes_messages(side: Side, host: Host) -> None:
     key = key_of("old")
     host.sessions = [
-        {"session_key": key, "session_id": "s", "platform": "loomi", "updated_at": 5.0}
+        {"id": "s", "session_key": key, "source": "loomi", "started_at": 1.0, "last_active": 5.0}
     ]
     await side.ask("session.send", text="hi", request_id="r1", task_id=side.task_id(key))
     assert host.ops("inject")[0].args["chat_id"] == "old"
@@ -67,8 +84,20 @@ async def test_a_task_that_only_hermes_knows_takes_messages(side: Side, host: Ho
 async def test_texts_and_tasks_that_are_refused(side: Side, host: Host) -> None:
     foreign = key_of("c9").replace("loomi", "telegram")
     host.sessions = [
-        {"session_key": foreign, "session_id": "s1", "platform": "telegram", "updated_at": 5.0},
-        {"session_key": None, "session_id": "cron_1", "platform": "cron", "updated_at": 4.0},
+        {
+            "id": "s1",
+            "session_key": foreign,
+            "source": "telegram",
+            "started_at": 1.0,
+            "last_active": 5.0,
+        },
+        {
+            "id": "cron_1",
+            "session_key": None,
+            "source": "cron",
+            "started_at": 1.0,
+            "last_active": 4.0,
+        },
     ]
 
     async def code(text: str = "hi", **more: object) -> str:
@@ -148,10 +177,13 @@ async def test_runs_of_before_a_restart(side: Side, host: Host) -> None:
     run_id = await side.run_begun("t1")
     host.end_turn("t1")
     await side.run_over("t1")
-    side.pump.runs.clear()  # as after a restart, or when the run has long been over
-    assert (await side.refused("run.cancel", run_id=run_id)).code == "run_not_active"
-    await side.ask("run.resume", run_id=run_id)
-    assert host.ops("inject")[0].args["chat_id"] == "c1"
+    # As after a restart, and when the run has long been over.
+    for ended in (["t1"], []):
+        side.pump.runs["gw1"] = Runs("gw1", side.key, ended)
+        assert (await side.refused("run.cancel", run_id=run_id)).code == "run_not_active"
+        await side.ask("run.resume", run_id=run_id)
+        assert host.ops("inject")[-1].args["chat_id"] == "c1"
+    assert len(host.ops("inject")) == 2
 
 
 async def test_the_turn_may_end_before_the_command_comes(side: Side, host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable
@@ -229,31 +230,33 @@ def test_other_processes_open_nothing_and_keep_their_output(own: Make) -> None:
 
 
 class _Door(BaseHTTPRequestHandler):
+    """Loomid's admin door as far as `hermes loomi` asks it."""
+
+    protocol_version = "HTTP/1.1"
+
     def log_message(self, *_: object) -> None:
         pass
 
     def address_string(self) -> str:
         return "local"
 
-    def _answer(self, body: str, status: int = 200) -> None:
-        self.server.asked.append((self.command, self.path))  # type: ignore[attr-defined]
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer('{"qr": {}, "drawn": "▀▄▀ the code", "token_ref": "abc", "expires_at": 1}')
+        words = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, words))  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for said in LINES[words[0]]:
+            data = json.dumps(said).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
 
-    def do_GET(self) -> None:
-        if self.path.endswith("/outcome"):
-            self._answer('{"paired": {"name": "Pixel", "device_id": "d_1"}}')
-        else:
-            self._answer('[{"device_id": "d_1", "name": "Pixel", "connected": true}]')
 
-    def do_DELETE(self) -> None:
-        self._answer("", 204) if self.path.endswith("d_1") else self._answer("no such device", 404)
+LINES = {
+    "pair": [{"say": "▀▄▀ the code\n▀▄▀"}, {"say": "Paired Pixel (d_1)."}],
+    "devices": [{"say": "d_1  online  Pixel"}],
+    "revoke": [{"error": "there is no such device: d_2"}],
+}
 
 
 def test_cli(own: Make) -> None:
@@ -263,6 +266,7 @@ def test_cli(own: Make) -> None:
     refused = gateway.run("loomi", "devices")
     assert refused.returncode == 1
     assert "loomid does not run" in refused.stderr
+    assert str(gateway.folder / "admin.sock") in refused.stderr
     with ThreadingUnixStreamServer(str(gateway.folder / "admin.sock"), _Door) as door:
         door.asked = []  # type: ignore[attr-defined]
         door.daemon_threads = True
@@ -272,9 +276,10 @@ def test_cli(own: Make) -> None:
         assert "▀▄▀ the code" in paired.stdout
         assert "Paired Pixel (d_1)." in paired.stdout
         assert "d_1  online  Pixel" in gateway.run("loomi", "devices").stdout
-        assert gateway.run("loomi", "revoke", "d_1").returncode == 0
         unknown = gateway.run("loomi", "revoke", "d_2")
         assert unknown.returncode == 1
         assert "no such device" in unknown.stderr
         door.shutdown()
+    words = [["pair", "--name", "My phone"], ["devices"], ["revoke", "d_2"]]
+    assert door.asked == [("/hermes", each) for each in words]  # type: ignore[attr-defined]
     assert not (gateway.home / "loomi").exists()  # only a gateway has an id

@@ -58,7 +58,7 @@ def test_tool(peer: Peer) -> None:
     ended = peer.wait("tool.ended", at, call_id=started["call_id"])
     assert ended["status"] == "ok"
     assert ended["ms"] >= 0
-    assert peer.wait("api.ended", at, turn_id=turn, call=1)["tool_calls"] == 1
+    assert peer.wait("api.ended", at, turn_id=turn, call=1)["finish_reason"] == "tool_calls"
     assert peer.wait("api.ended", at, turn_id=turn, call=2)["text"].startswith("done: ")
     assert peer.wait("turn.answered", at, turn_id=turn)["text"].startswith("done: ")
 
@@ -123,7 +123,6 @@ def test_second_turn_and_new_session(peer: Peer) -> None:
     at3 = peer.mark()
     assert inject(peer, "/new", "twice", "m-new", "command").error is None
     reset = peer.wait("session.reset", at3, old_session_id=session)
-    assert reset["session_key"] == key_of("twice")
     assert peer.wait("injected", at3, message_id="m-new")["mode"] == "command"
     _, third = run(peer, "say 3", "twice", "m-t3")
     assert third.startswith(reset["new_session_id"])

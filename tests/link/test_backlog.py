@@ -5,30 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hermes_shim import backlog
-from hermes_shim.backlog import DELTA, LASTING, PREVIEW, Backlog, rank
-from tests.support.host import delta
+from hermes_shim import wire
+from hermes_shim.ledger import DELTA, LASTING, OVERHEAD, PREVIEW, RANKS, REASONS, Backlog
 
 KINDS = {
     DELTA: ("delta", "edited"),
-    PREVIEW: ("tool.started", "turn.started", "interim"),
+    PREVIEW: ("tool.started", "turn.started", "interim", "something.new"),
     LASTING: ("approval.asked", "turn.ended", "sent", "processing.ended", "api.failed"),
 }
 
 
-def decoded(batch: list[bytes]) -> list[list[Any]]:
-    return [json.loads(data) for data in batch]
-
-
 def drain(it: Backlog) -> list[list[Any]]:
+    """What is to be sent, as if it left."""
     out = []
-    while batch := it.batch():
-        it.sent(batch)
-        out += decoded(batch)
+    while it.unsent:
+        message = json.loads(it.facts[it.unsent.popleft()][1])
+        assert (message["m"], message["boot"]) == ("facts", "boot")
+        out += message["facts"]
     return out
 
 
@@ -39,14 +36,12 @@ def fill(it: Backlog, *kinds: str) -> None:
 
 def test_what_ranks_where():
     for level, kinds in KINDS.items():
-        assert [rank(kind, {}) for kind in kinds] == [level] * len(kinds)
-    assert rank("edited", {"finalize": True}) == LASTING
-    assert rank("something.new", {}) == PREVIEW
+        assert [RANKS.get(kind, PREVIEW) for kind in kinds] == [level] * len(kinds)
 
 
 def test_deltas_go_first_then_previews_oldest_first():
-    it = Backlog(max_facts=4)
-    fill(it, "approval.asked", "tool.started", "edited", "edited")
+    it = Backlog("boot", most_bytes=4 * OVERHEAD + 1_000)
+    fill(it, "approval.asked", "tool.started", "edited", "delta")
     fill(it, "turn.ended")
     assert [f[0] for f in drain(it)] == [1, 2, 4, 5]
     fill(it, "sent", "turn.ended", "approval.done")
@@ -57,61 +52,13 @@ def test_deltas_go_first_then_previews_oldest_first():
 
 
 def test_what_json_cannot_hold_or_is_too_large_is_counted_and_takes_no_number():
-    it = Backlog()
+    it = Backlog("boot")
     it.add("interim", 1.0, {"text": object()})
     it.add("interim", float("nan"), {"text": "x"})
-    it.add("interim", 1.0, {"text": "x" * backlog.MAX_FACT_BYTES})
+    it.add("interim", 1.0, {"text": "x" * wire.MESSAGE_MAX})
     it.add("interim", 1.0, {"text": "\ud800\x00"})
-    assert it.dropped == {"invalid": 2, "too_large": 1}
-    assert drain(it) == [[1, 1.0, "interim", {"text": "��"}]]
-
-
-def test_waiting_deltas_of_one_run_are_joined_until_they_are_sent():
-    it = Backlog()
-    for text in ("a", "b", "\ud83d", "\ude00"):
-        it.add("delta", 1.0, delta(text))
-    it.add("delta", 1.0, delta("other", turn="t2"))
-    it.add("delta", 1.0, delta("back"))
-    assert [f[3]["text"] for f in drain(it)] == ["ab😀", "other", "back"]
-    it.add("delta", 1.0, delta("on"))
-    assert drain(it) == [[4, 1.0, "delta", delta("on")]]
-    for _ in range(3):
-        it.add("delta", 1.0, delta("x" * 900))
-    assert [len(f[3]["text"]) for f in drain(it)] == [1800, 900]
-
-
-def test_the_window_bounds_what_is_on_its_way():
-    it = Backlog()
-    while it.bytes < 2 * backlog.WINDOW_BYTES:
-        it.add("interim", 1.0, {"text": "x" * 1000})
-    first = drain(it)
-    assert backlog.WINDOW_BYTES <= it._flight < backlog.WINDOW_BYTES + backlog.BATCH_BYTES
-    it.ack(100)
-    assert drain(it)[0][0] == len(first) + 1
-    it.rewind(7)
-    assert drain(it)[0][0] == 101
-
-
-def test_a_batch_is_bounded_in_bytes_but_any_fact_fits_alone():
-    it = Backlog()
-    for _ in range(3):
-        it.add("interim", 1.0, {"text": "x" * (backlog.BATCH_BYTES + 1)})
-    assert len(it.batch()) == 1
-    assert len(drain(it)) == 3
-
-
-@given(st.lists(st.tuples(st.booleans(), st.text(max_size=30)), max_size=40), st.integers(1, 40))
-def test_joining_loses_no_text(deltas, send_every):
-    it, sent = Backlog(), []
-    for i, (is_other, text) in enumerate(deltas):
-        it.add("delta", float(i), delta(text, turn=f"t{is_other:d}"))
-        if i % send_every == 0:
-            sent += drain(it)
-    sent += drain(it)
-    for turn in ("t0", "t1"):
-        want = "".join(text for is_other, text in deltas if turn == f"t{is_other:d}")
-        got = "".join(f[3]["text"] for f in sent if f[3]["turn_id"] == turn)
-        assert got == want.replace("\x00", "�")
+    assert it.dropped == {"unsendable": 3}
+    assert drain(it) == [[1, 1.0, "interim", {"text": "\ud800\x00"}]]  # loomid's door is next
 
 
 class BacklogMachine(RuleBasedStateMachine):
@@ -119,7 +66,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.it = Backlog(max_facts=12, max_bytes=1500)
+        self.it = Backlog("boot", most_bytes=12 * OVERHEAD)
         self.added = 0
         self.acked = 0
         self.connection: list[int] = []  # numbers sent on this connection
@@ -127,21 +74,21 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(level=st.sampled_from([DELTA, PREVIEW, LASTING]), size=st.integers(0, 400))
     def add(self, level: int, size: int) -> None:
-        lasting = sum(1 for f in self.it._facts.values() if f[0] == LASTING)
-        lesser = len(self.it) - lasting
-        before = self.it.dropped["overflow_lasting"]
+        before = self.it.dropped.copy()
         self.added += 1
         self.it.add(KINDS[level][0], 1.0, {"text": f"{self.added} {'x' * size}"})
-        if self.it.dropped["overflow_lasting"] > before and lesser:
-            assert all(f[0] == LASTING for f in self.it._facts.values())
+        lost = [i for i, reason in enumerate(REASONS) if self.it.dropped[reason] > before[reason]]
+        left = {rank for rank, _ in self.it.facts.values()}
+        assert not lost or all(rank >= max(lost) for rank in left)
 
-    @rule()
-    def send(self) -> None:
-        if batch := self.it.batch():
-            self.it.sent(batch)
-            for n, _, kind, body in decoded(batch):
-                assert self.seen.setdefault(n, (kind, body)) == (kind, body)
-                self.connection.append(n)
+    @rule(count=st.integers(1, 5))
+    def send(self, count: int) -> None:
+        for _ in range(min(count, len(self.it.unsent))):
+            n = self.it.unsent.popleft()
+            ((number, _, kind, body),) = json.loads(self.it.facts[n][1])["facts"]
+            assert number == n
+            assert self.seen.setdefault(n, (kind, body)) == (kind, body)
+            self.connection.append(n)
 
     @precondition(lambda self: self.connection)
     @rule(back=st.integers(0, 3))
@@ -152,20 +99,21 @@ class BacklogMachine(RuleBasedStateMachine):
     @rule()
     def reconnect(self) -> None:
         self.connection = []
-        self.it.rewind(self.acked)
+        self.it.ack(self.acked)
+        self.it.rewind()
 
     @invariant()
     def holds(self) -> None:
         it = self.it
-        assert len(it) <= 12
-        assert it.bytes == sum(len(f[1]) for f in it._facts.values()) <= 1500
+        sizes = [OVERHEAD + len(data) for _, data in it.facts.values()]
+        assert it.bytes == sum(sizes) <= 12 * OVERHEAD
         assert self.connection == sorted(set(self.connection))
-        assert it.first > self.acked
-        flying = [n for n in it._facts if n <= it._sent]
-        assert it._flight == sum(len(it._facts[n][1]) for n in flying)
-        assert sum(len(numbers) for numbers in it._ranks) == len(it)  # nothing grows for ever
+        assert all(n > self.acked for n in it.facts)
+        assert list(it.unsent) == [n for n in it.facts if n in set(it.unsent)]
+        flying = set(self.connection) & set(it.facts)
+        assert not flying & set(it.unsent)
         lost = sum(it.dropped.values())
-        assert len(it) + lost <= self.added
+        assert len(it.facts) + lost <= self.added
 
 
 TestBacklogMachine = BacklogMachine.TestCase

@@ -13,8 +13,7 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_shim import wire
-from loomid import gateway
+from loomid import gateway, wire
 from loomid.errors import ConfigError, StateError
 from loomid.gateway import Gateways
 from loomid.lmp.facts import GatewayDown
@@ -31,7 +30,6 @@ HELLO = {
     "gateway_id": "gwx",
     "boot": "bx",
     "pid": 0,
-    "pid_started": 0,
     "name": "X",
     "hermes_version": "0",
     "shim_version": "0",
@@ -190,7 +188,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=8,
 )
-FIELDS = st.sampled_from(sorted({*HELLO, "facts", "id", "value", "error", "dropped"}))
+FIELDS = st.sampled_from(sorted({*HELLO, "stat", "facts", "id", "value", "error", "dropped"}))
 
 
 @given(st.sampled_from(sorted(wire.MESSAGES)), st.dictionaries(FIELDS, JSON, max_size=6))

@@ -10,15 +10,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_shim import orders, wire
-from hermes_shim.orders import Orders
+from hermes_shim import ledger
+from hermes_shim.ledger import Orders
 
 IDS = st.sampled_from(["a", "b", "c"])
 STEPS = st.lists(st.tuples(st.sampled_from(["take", "recall", "settle"]), IDS), max_size=30)
 
 
-def command(command_id: str, deadline: float | None = None) -> wire.Command:
-    return wire.Command(command_id, "boot", deadline or time.time() + 60, "running", {})
+def command(command_id: str, deadline: float | None = None, boot: str = "boot") -> dict[str, Any]:
+    until = time.time() + 60 if deadline is None else deadline
+    return {"m": "command", "id": command_id, "boot": boot, "deadline": until}
+
+
+def recall(command_id: str) -> dict[str, Any]:
+    return {"m": "recall", "id": command_id}
 
 
 def results(it: Orders) -> list[dict[str, Any]]:
@@ -30,44 +35,49 @@ def results(it: Orders) -> list[dict[str, Any]]:
 @given(STEPS)
 def test_at_most_once_and_what_was_denied_never_runs(steps):
     ran: Counter[str] = Counter()
-    it = Orders("boot", lambda c: ran.update([c.id]))
+    it = Orders("boot")
     denied = set()
     told: dict[str, Any] = {}
     for verb, command_id in steps:
         if verb == "take":
-            it.take(command(command_id))
+            ran[command_id] += it.take(command(command_id))
         elif verb == "recall":
-            it.recall(command_id)
+            assert not it.take(recall(command_id))
         elif ran[command_id]:
-            it.settle(wire.Result(command_id, value={"nth": len(told)}))
+            it.settle({"id": command_id, "value": {"nth": len(told)}})
         for result in results(it):
             assert told.setdefault(result["id"], result) == result
-            if result["error"] == "unknown_command":
+            if result.get("error") == "unknown_command":
                 denied.add(result["id"])
     assert all(count <= 1 for count in ran.values())
-    assert not denied & set(ran)
+    assert not denied & {name for name, count in ran.items() if count}
 
 
-def test_results_are_forgotten_only_after_their_deadline(monkeypatch):
-    now = time.time()
-    monkeypatch.setattr(orders.time, "time", lambda: now)
-    ran = []
-    it = Orders("boot", ran.append)
-    for i in range(orders.RESULTS_KEPT + 10):
-        it.take(command(str(i), now + 60))
-    it.take(command("0", now + 60))
-    assert len(ran) == orders.RESULTS_KEPT + 10
-    now += 61
-    for i in range(orders.RESULTS_KEPT):
-        it.take(command(f"new{i}", now + 60))
-    assert len(it._known) == orders.RESULTS_KEPT
-    it.take(command("0", now - 1))
-    assert results(it)[-1]["error"] == "stale"
+def test_what_is_late_or_for_another_process_does_not_run():
+    it = Orders("boot")
+    assert not it.take(command("a", deadline=time.time() - 1))
+    assert not it.take(command("b", boot="other"))
+    assert [r["error"] for r in results(it)] == ["stale", "stale"]
+    assert it.take(command("c"))
+    assert results(it) == []
+
+
+def test_the_last_results_are_kept():
+    it = Orders("boot")
+    for i in range(ledger.RESULTS_KEPT + 10):
+        assert it.take(command(str(i)))
+        it.settle({"id": str(i), "value": {"i": i}})
+    results(it)
+    assert len(it._known) == ledger.RESULTS_KEPT
+    it.take(recall("10"))
+    it.take(recall("9"))
+    assert [r.get("error") for r in results(it)] == [None, "unknown_command"]
+    assert not it.take(command("9"))
 
 
 def test_a_result_that_cannot_be_sent_is_a_failure():
-    it = Orders("boot", lambda _: None)
+    it = Orders("boot")
     for i, value in enumerate([{"x": object()}, {"x": float("nan")}, {"x": "y" * (5 << 20)}]):
         it.take(command(str(i)))
-        it.settle(wire.Result(str(i), value=value))
+        it.settle({"id": str(i), "value": value})
         assert results(it)[0]["error"] == "failed"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from tests.support.host import delta
 from tests.support.sink import stored
 
@@ -199,7 +199,7 @@ def test_a_host_that_ends_without_a_word_ends_quietly(rig, loomid):
     host.do(exit=0)
     wait_until(lambda: host.popen.poll() is not None)
     assert host.end() == 0
-    assert [line for line in host.errors if not line.startswith("host ")] == []  # its log
+    assert [line for line in host.errors if not line.startswith("hermes_plugins.")] == []  # its log
 
 
 def test_an_absent_loomid_is_told_once_with_all_places(rig):

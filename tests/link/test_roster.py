@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
+from loomid.lmp.facts import Arrival, GatewayUp
 from loomid.roster import GONE_CHECKS, LOST_BEATS, Boot, Roster
 
 INVENTORY = {"keys": [], "approvals": []}
@@ -17,18 +18,20 @@ DELTA = {"turn_id": "t", "iteration": 1, "text": "x", "channel": "text"}
 class World:
     """A roster and the processes of the machine it is on."""
 
-    def __init__(self, **acked: int) -> None:
+    def __init__(self, known: list[Arrival] | None = None, **acked: int) -> None:
         self.processes: dict[int, float] = {}
         self.now = 100.0
         self.roster = Roster(
             {("g", boot): n for boot, n in acked.items()},
+            known or [],
             started=lambda pid: self.processes.get(pid, 0.0),
         )
 
     def hello(self, boot: str, pid: int = 0, started: float = 0.0, peer: str = "") -> Boot:
         if pid > 0:
             self.processes[pid] = started
-        hello = wire.Hello(1, "g", boot, pid, started, "G", "0.22", "0.1", [])
+        stat = f"1 (a name) S {'0 ' * 18}{started:.0f} 0"
+        hello = wire.Hello(1, "g", boot, pid, "G", "0.22", "0.1", [], stat)
         return self.roster.hello((peer or boot).encode(), hello, self.now)[0]
 
     def ticks(self, count: int, *alive: Boot) -> None:
@@ -74,6 +77,47 @@ def test_a_pid_of_another_namespace_proves_nothing():
     boot = world.hello("a", pid=-7, started=55.0)
     world.ticks(50, boot)
     assert world.said() == [("a", "gateway.up")]
+
+
+def after_restart(world: World, **acked: int) -> World:
+    """A new loomid on the same machine, with what the old one stored of the gateways."""
+    known = [a for a in world.roster.arrivals if isinstance(a.fact, GatewayUp)]
+    anew = World(known, **acked)
+    anew.processes = world.processes
+    return anew
+
+
+def test_what_a_gateway_was_is_known_after_a_restart():
+    world = World()
+    world.hello("older", pid=6, started=44.0)
+    world.hello("a", pid=7, started=55.0)
+    anew = after_restart(world, older=4, a=9)
+    (state,) = anew.roster.states()
+    assert (state.boot, state.name, state.online, state.pid) == ("a", "G", False, 7)
+    assert anew.roster.online("g") is None
+    boot = anew.hello("a", pid=7, started=55.0)
+    assert (boot.acked, boot.replaced, anew.roster.online("g")) == (9, False, boot)
+    assert anew.said() == [("a", "gateway.up")]
+
+
+def test_a_process_that_went_while_loomid_was_away_is_lost_when_seen_gone_twice():
+    world = World()
+    world.hello("a", pid=7, started=55.0)
+    world.hello("remote", pid=-7, started=55.0)
+    anew = after_restart(world)
+    anew.ticks(wire.BEATS_MISSED)
+    assert anew.said() == []  # alive, or of another machine
+    del world.processes[7]
+    anew.ticks(GONE_CHECKS)
+    assert ("remote", "gateway.lost") not in anew.said()
+    gone = World()
+    gone.hello("a", pid=7, started=55.0)
+    anew = after_restart(gone)
+    del gone.processes[7]
+    anew.ticks(GONE_CHECKS)
+    assert anew.said() == [("a", "gateway.lost")]
+    anew.hello("b", pid=8, started=66.0)
+    assert anew.said() == [("b", "gateway.up")]
 
 
 def test_another_boot_makes_the_old_one_lost_with_its_inventory():

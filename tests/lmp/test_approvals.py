@@ -10,8 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from hermes_shim import wire
-from loomid import errors
+from loomid import errors, wire
 from loomid.lmp import approvals
 from loomid.lmp.approvals import Claim, Claims
 from loomid.lmp.runs import ApprovalView

@@ -78,6 +78,33 @@ def test_true_text_replaces_what_was_streamed_where_it_stood():
     assert told(project(*before, true_text("")))[1:] == [("tool", "c1")]
 
 
+def test_what_was_said_beside_the_stream_stays_where_it_was_said():
+    def event(payload: frames.Payload) -> Event:
+        return Event(payload, 1.0, None, "run_1")
+
+    def interim(text: str, *, streamed: bool) -> Event:
+        return event(frames.RunInterim(run_id="run_1", text=text, already_streamed=streamed))
+
+    inputs = [event(frames.RunInput(run_id="run_1", text=text)) for text in ("and?", "more")]
+    alone = interim("by itself", streamed=False)
+    projection = project(
+        started(),
+        delta("ab"),
+        interim("ab", streamed=True),
+        tool_started("c1"),
+        inputs[0],
+        tool_finished("c1"),
+        inputs[1],
+        alone,
+        delta("cd", iteration=2),
+    )
+    shown = projection.snapshot()
+    assert [shown[2], shown[3], shown[4]] == [*inputs, alone]
+    assert [one.type for one in shown] == [
+        *("run.started", "run.delta", "run.input", "run.input", "run.interim", "run.delta")
+    ]
+
+
 def test_an_ended_run_leaves_nothing():
     projection = project(started(), delta("x"), tool_started("c"), completed(), delta("late"))
     assert projection.snapshot() == []

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from hermes_shim import wire
-from loomid import errors
+from loomid import errors, wire
 from loomid.lmp import frames, ids, requests
 from loomid.lmp.requests import Asked
 

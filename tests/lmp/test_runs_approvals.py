@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import GatewayLost
 from loomid.lmp.preview import COMMAND_BYTES
 from tests.support.folding import Driver, brief

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.coalesce import GAP_S, SLACK_S
 from loomid.lmp.frames import RUN_ENDS, Event
 from tests.support.folding import Driver, brief, views

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import facts
-from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, Tick
 from loomid.lmp.frames import RUN_ENDS, Event
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
@@ -71,6 +71,14 @@ def test_restart_amid_any_facts(given_arrivals: list[Arrival], data: st.DataObje
     check_cut(rows, data.draw(st.integers(0, len(rows))))
 
 
+def test_restart_after_the_gateway_came_back() -> None:
+    """Its first coming is kept for what it can do, so its going is, too."""
+    given_facts = (STREAM_UP, GatewayDown(), STREAM_UP, GatewayDown(), STREAM_UP, GatewayLost())
+    rows = [Arrival("gw", "boot", 0, 1.0 + i, 1.0 + i, f) for i, f in enumerate(given_facts)]
+    for cut in range(len(rows)):
+        check_cut(rows, cut)
+
+
 @MODEST
 @given(st.data(), st.booleans())
 def test_restart_amid_realistic_turns(data: st.DataObject, edits: bool) -> None:
@@ -109,7 +117,7 @@ def test_any_facts(given_arrivals: list[Arrival]) -> None:
 def test_ended_run_of_a_lost_host_stays_ended() -> None:
     """How it was told depended on what that host could do, which must be known again."""
     d = driver(OLD_UP)
-    d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", 0, "done"), ended()])
+    d.facts([started(), asked(), wire.ApiEnded("s1:s1:t1", 1, "stop", "done"), ended()])
     d.fact(facts.GatewayLost(), dt=20)
     d.boot = "boot2"
     d.fact(OLD_UP)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.ids import task_id
 from tests.support.folding import KEY as ID_KEY
 from tests.support.folding import Driver, brief
@@ -169,7 +169,7 @@ def old(text: str | None = None, tools: int = 0) -> Driver:
     d = driver(OLD_UP)
     d.facts([injected("in1", "do it"), started(), asked()])
     if text is not None:
-        d.fact(wire.ApiEnded("s1:s1:t1", 1, "tool_calls" if tools else "stop", tools, text))
+        d.fact(wire.ApiEnded("s1:s1:t1", 1, "tool_calls" if tools else "stop", text))
     d.events.clear()
     return d
 
@@ -203,7 +203,7 @@ def test_text_that_hooks_gave_is_not_previewed_again() -> None:
     d.fact(preview("\n\nthe an ▉", "out2"))
     d.fact(wire.Edited("chat", "out1", "preamble", True))
     d.fact(wire.Edited("chat", "out2", "\n\nthe answer ▉", False), dt=1)
-    d.fact(wire.ApiEnded("s1:s1:t1", 2, "stop", 0, "the answer!"))
+    d.fact(wire.ApiEnded("s1:s1:t1", 2, "stop", "the answer!"))
     d.facts([wire.TurnAnswered("s1:s1:t1", "the answer!"), ended()])
     d.fact(wire.Edited("chat", "out2", "\n\nthe answer!", True))
     assert [row for row in brief(d.events) if row[0] != "task"] == [
@@ -217,7 +217,7 @@ def test_text_that_hooks_gave_is_not_previewed_again() -> None:
 
 def test_late_preview_of_an_earlier_iteration_restates_it() -> None:
     d = old()
-    d.facts([wire.ApiEnded("s1:s1:t1", 1, "tool_calls", 1, None)])
+    d.facts([wire.ApiEnded("s1:s1:t1", 1, "tool_calls", None)])
     d.fact(wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "ls"))
     d.fact(preview("pre ▉"))
     d.wait(0.3)
@@ -236,12 +236,12 @@ def test_an_answer_is_not_taken_for_the_text_of_a_call_that_only_used_tools() ->
     """The tool may be done and the answer sent before anything has been waited for."""
     d = old()
     d.facts([
-        wire.ApiEnded("s1:s1:t1", 1, "tool_calls", 1, ""),
+        wire.ApiEnded("s1:s1:t1", 1, "tool_calls", ""),
         wire.ToolStarted("s1:s1:t1", "s1", 1, "c0", "terminal", "ls"),
         wire.ToolEnded("s1:s1:t1", "c0", "terminal", "ok", 1.0),
         asked(2),
         preview("the an ▉"),
-        wire.ApiEnded("s1:s1:t1", 2, "stop", 0, "the answer"),
+        wire.ApiEnded("s1:s1:t1", 2, "stop", "the answer"),
         wire.Edited("chat", "out1", "the answer", True),
         wire.TurnAnswered("s1:s1:t1", "the answer"),
         ended(),

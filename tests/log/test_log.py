@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import time
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.database import FILE_MARK
-from loomid.lmp import frames
+from loomid.lmp import facts, frames
 from loomid.log import Batch, Gone
 from loomid.positions import BLOCK, Exhausted
-from loomid.store import Store
+from loomid.store import BOOTS_KEPT, Store
 from tests.support.log import (
     WINDOW,
     arrival,
@@ -319,6 +320,48 @@ async def test_facts_are_kept_until_their_tag_is_released(path: Path):
         assert await store.facts() == first[:1]
         assert await store.acks() == {("gw", "b"): 4}
         assert await store.ended() == {"gw": ["t2"], "other": ["t1"]}
+
+
+async def test_what_is_needed_of_live_things_has_no_age(path: Path):
+    """A run may wait for an answer for longer than texts are kept, a gateway run for months."""
+    now = 1_000.0
+    up = facts.GatewayUp("g", "1", "1", [], "key", "home", 7, 55.0, local=True)
+
+    def clock() -> float:
+        return now
+
+    async with (
+        await Store.open(path, clock) as store,
+        open_log(path, clock=clock, retention_s=100.0) as log,
+    ):
+        kept = [
+            (facts.Arrival("gw", "b", 0, 1.0, 1.0, up), "~up"),
+            (arrival(2), "t1"),
+        ]
+        acks = {("gw", boot): 2 for boot in ("b", "over")}
+        await log.commit(Batch(facts=kept, acks=acks))
+        now = 9_000.0
+        await log.forget()
+        assert await store.facts() == kept
+        assert await store.gateways() == [kept[0][0]]
+        assert await store.acks() == {("gw", "b"): 2}
+
+
+async def test_of_a_gateway_that_fails_at_each_start_few_boots_are_kept(path: Path):
+    ticks = itertools.count(1_000.0)
+    async with (
+        await Store.open(path, time.time) as store,
+        open_log(path, clock=lambda: next(ticks), retention_s=1e6) as log,
+    ):
+        await log.commit(Batch(facts=[(arrival(1), "t1")], acks={("gw", "b"): 1}))
+        for i in range(BOOTS_KEPT + 9):
+            await log.commit(Batch(acks={("gw", f"b{i}"): i, ("other", "b"): i}))
+        await log.forget()
+        assert await store.acks() == {
+            ("gw", "b"): 1,
+            ("other", "b"): BOOTS_KEPT + 8,
+            **{("gw", f"b{i}"): i for i in range(9, BOOTS_KEPT + 9)},
+        }
 
 
 async def test_the_last_ended_turns_are_known(path: Path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp import frames
 from loomid.lmp.runs import Runs
 from loomid.vault import Vault
@@ -37,10 +37,10 @@ class Host(Shim):
 
     keys: tuple[str, ...] = ()
 
-    def execute(self, command: wire.Command) -> None:
-        if command.op == "running":
+    def execute(self, message: dict[str, Any]) -> None:
+        if message["args"] == {"fact": "running"}:
             self.link.emit("running", {"keys": list(self.keys)})
-        super().execute(command)
+        super().execute(message)
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loomid.lmp.approvals import Claim
 from loomid.log import Batch
 from loomid.store import Store
-from loomid.vault import Claim, Device, Intent, Request, TaskRow, Vault
+from loomid.vault import Device, Intent, Request, TaskRow, Vault
 from tests.support.log import open_log
 
 if TYPE_CHECKING:
@@ -135,14 +136,14 @@ async def test_256_requests_are_remembered_and_every_open_one(vault: Vault):
 
 
 async def test_the_first_claim_stands(vault: Vault):
-    claims = [("apr", f"dev{i}", "r", "once", f"cmd{i}", 3.0) for i in range(5)]
-    results = await asyncio.gather(*(vault.claim(*one) for one in claims))
-    winner = Claim(*claims[results.index(None)])
+    claims = [Claim("apr", f"dev{i}", "r", "once", f"cmd{i}", 3.0) for i in range(5)]
+    results = await asyncio.gather(*(vault.claim(one) for one in claims))
+    winner = claims[results.index(None)]
     assert [one for one in results if one is not None] == [winner] * 4
     assert await vault.claims() == [winner]
     assert not await vault.release_claim("apr", "another command")
     assert await vault.release_claim("apr", winner.command_id)
-    assert await vault.claim(*claims[0]) is None
+    assert await vault.claim(claims[0]) is None
 
 
 def task(name: str, updated_at: float) -> TaskRow:

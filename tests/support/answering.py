@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_shim import wire
 from hermes_shim.link import Link
+from loomid import wire
 from loomid.commands import Commands
 from loomid.errors import PhoneError
 from loomid.gateway import Gateways
@@ -62,9 +61,7 @@ class Host:
         self.link = Link(
             identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT)),
             [f"ipc://{socket}"],
-            execute=self.execute,
-            inventory=self.inventory,
-            log=logging.getLogger("shim"),
+            lambda: self,
             beat_s=BEAT_S,
         )
 
@@ -72,11 +69,15 @@ class Host:
         """The commands of one kind that came."""
         return [command for command in self.commands if command.op == op]
 
-    def inventory(self) -> None:
-        alive = {"keys": [*self._running.values()], "approvals": [*self._pending]}
-        self.link.emit("inventory", alive)
+    def ready(self) -> bool:
+        return True
 
-    def execute(self, command: wire.Command) -> None:
+    def execute(self, message: dict[str, Any]) -> None:
+        command = wire.typed(message)
+        if command.op == "running":
+            alive = {"keys": [*self._running.values()], "approvals": [*self._pending]}
+            self.link.emit(command.args["fact"], alive)
+            return
         self.commands.append(command)
         if command.op not in self.silent:
             self.answer(command)
@@ -85,7 +86,7 @@ class Host:
         """Say how a command ended."""
         error = self.errors.get(command.op)
         value = {} if error else getattr(self, f"_{command.op}")(command.args)
-        self.link.reply(wire.Result(command.id, error, "", value))
+        self.link.reply({"id": command.id, "error": error, "value": value})
 
     def _inject(self, args: dict[str, Any]) -> dict[str, Any]:
         return {"session_key": key_of(args["chat_id"]), "message_id": args["message_id"]}
@@ -98,10 +99,8 @@ class Host:
         return {"applied": True}
 
     def _sessions(self, args: dict[str, Any]) -> dict[str, Any]:
-        before = args.get("before", float("inf"))
-        found = sorted(self.sessions, key=lambda s: -s["updated_at"])
-        found = [session for session in found if session["updated_at"] < before]
-        return {"sessions": found[: args["limit"]], "more": len(found) > args["limit"]}
+        found = sorted(self.sessions, key=lambda s: -s["last_active"])
+        return {"sessions": found[args["offset"] :][: args["limit"]]}
 
     def start_turn(self, turn: str, chat: str = "c1", platform: str = "loomi") -> None:
         """Hermes begins a turn."""
@@ -166,6 +165,7 @@ class Side:
             instance="i",
             clock=time.time,
             acked=await store.acks(),
+            known=await store.gateways(),
             beat_s=BEAT_S,
             deadline_s=self._deadline_s,
         )

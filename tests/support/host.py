@@ -20,24 +20,25 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
-from hermes_shim import wire
-from hermes_shim.link import Identity, Link
+from hermes_shim.link import Link
+from loomid import wire
 
 
-def identity(gateway_id: str = "gw1", boot: str = "boot1", **more: Any) -> Identity:
-    pid = os.getpid()
+def identity(gateway_id: str = "gw1", boot: str = "boot1", **more: Any) -> dict[str, Any]:
     fields = {
-        "pid": pid,
-        "pid_started": wire.process_started(pid),
+        "gateway_id": gateway_id,
+        "boot": boot,
+        "pid": os.getpid(),
+        "stat": Path("/proc/self/stat").read_text(),
         "name": "Stand-in",
         "hermes_version": "0.22.2",
         "shim_version": "0.1.0",
-        "hooks": ["pre_llm_call"],
-        "features": ["stream"],
+        "hooks": ["pre_llm_call", "on_stream_delta"],
     }
-    return Identity(gateway_id, boot, **(fields | more))
+    return fields | more
 
 
 def delta(text: str, turn: str = "t1", iteration: int = 1) -> dict[str, Any]:
@@ -55,22 +56,24 @@ class Host:
         self.link = Link(
             identity(gateway_id, boot),
             [f"ipc://{path}" for path in sockets],
-            execute=self.execute,
-            inventory=self.inventory,
-            log=logging.getLogger("host"),
+            lambda: self,
             beat_s=beat_s,
         )
 
-    def execute(self, command: wire.Command) -> None:
-        say(command=command.id, op=command.op)
-        if not command.args.get("silent"):
-            error = command.args.get("error")
-            self.link.reply(wire.Result(command.id, error, value={"echo": command.args}))
+    def ready(self) -> bool:
+        return True
 
-    def inventory(self) -> None:
-        self.inventories += 1
-        say(inventory=self.inventories)
-        self.link.emit("inventory", {"keys": [], "approvals": []})
+    def execute(self, command: dict[str, Any]) -> None:
+        args = command["args"]
+        if args == {"fact": "inventory"}:
+            self.inventories += 1
+            say(inventory=self.inventories)
+            self.link.emit("inventory", {"keys": [], "approvals": []})
+            return
+        say(command=command["id"], op=command["op"])
+        if not args.get("silent"):
+            echo = {"error": args.get("error"), "value": {"echo": args}}
+            self.link.reply({"id": command["id"], **echo})
 
     def watch(self) -> None:
         before = ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
 from hermes_shim.link import Link
+from loomid import wire
 from loomid.gateway import Gateways
 from tests.support.host import identity
 
@@ -33,23 +33,28 @@ class Shim:
 
     def __init__(self, path: Path, **fields: Any) -> None:
         self.commands: list[wire.Command] = []
-        self.answer = True
+        self.answer = self.is_ready = True
         self.link = Link(
             identity(**fields),
             [f"ipc://{path.parent}/absent.sock", f"ipc://{path}"],
-            execute=self.execute,
-            inventory=lambda: self.link.emit("inventory", {"keys": [], "approvals": []}),
-            log=logging.getLogger("shim"),
+            lambda: self,
             beat_s=BEAT,
         )
 
-    def execute(self, command: wire.Command) -> None:
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def execute(self, message: dict[str, Any]) -> None:
+        command = wire.typed(message)
+        if command.args == {"fact": "inventory"}:
+            self.link.emit("inventory", {"keys": [], "approvals": []})
+            return
         self.commands.append(command)
         if command.args.get("raise"):
             raise KeyError("secret")
         if self.answer:
             error = command.args.get("error")
-            self.link.reply(wire.Result(command.id, error, value={"echo": command.args}))
+            self.link.reply(asdict(wire.Result(command.id, error, value={"echo": command.args})))
 
 
 class Daemon:

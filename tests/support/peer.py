@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from hermes_shim import wire
+from loomid import wire
+from loomid.lmp import facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +23,7 @@ Fact = dict[str, Any]
 class Peer:
     """A ROUTER in a thread that welcomes each shim, acknowledges and remembers its facts.
 
-    A fact is its body with `kind`, `n`, `t` and `boot` beside it.
+    A fact is its body, typed by loomid, with `kind`, `n`, `t` and `boot` beside it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,12 +76,16 @@ class Peer:
                 case wire.Hello():
                     self.hellos.append(message)
                     self._address = address
-                    return [wire.Welcome(message.wire, "test", "test", message.first - 1)]
+                    ask = ("stock-1", message.boot, time.time() + 10, "running")
+                    return [
+                        wire.Welcome(message.wire, "test", "test", 0),
+                        wire.Command(*ask, {"fact": "inventory"}),
+                    ]
                 case wire.Facts():
-                    for n, t, kind, body in message.facts:
-                        self.facts.append(
-                            {**body, "kind": kind, "n": n, "t": t, "boot": message.boot}
-                        )
+                    for n, t, kind, said in message.facts:
+                        fact = facts.parse(kind, wire.body_of(kind, said))
+                        where = {"kind": kind, "n": n, "t": t, "boot": message.boot}
+                        self.facts.append({**asdict(fact), **where})
                     return [wire.Ack(message.boot, message.facts[-1][0])]
                 case wire.Result():
                     self._results[message.id] = message

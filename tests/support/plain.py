@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import GatewayUp
 from tests.support.folding import Driver, brief
 
@@ -33,7 +33,7 @@ def answered(text: str = "done", call: int = 1, turn: str = "s1:s1:t1") -> list[
         wire.StreamStarted(turn, call, "s1", "m", "p", "loomi"),
         wire.Delta(turn, call, text, "text"),
         wire.StreamEnded(turn, call, text, True, None),
-        wire.ApiEnded(turn, call, "stop", 0, text),
+        wire.ApiEnded(turn, call, "stop", text),
     ]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.gateway import Gateways
 from loomid.lmp import frames
 from loomid.log import Log
@@ -64,6 +64,7 @@ async def pumping(
             instance=str(log.visible),
             clock=clock,
             acked=await store.acks(),
+            known=await store.gateways(),
             beat_s=BEAT_S,
         )
         pump = Pump(gateways, log, store, await Vault(store).secret(), clock)

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.gateway import Gateways
 from loomid.lmp import facts
 

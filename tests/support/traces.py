@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import Arrival, GatewayUp, Tick
 from tests.support.folding import Driver, brief
 
@@ -123,10 +123,9 @@ class Converter:
         )
 
     def _api_ended(self, kw: dict[str, Any]) -> Any:
-        calls = kw["assistant_tool_call_count"]
         # Hermes gives the text; the traces kept only its length.
         text = "" if kw.get("assistant_content_chars") == 0 else None
-        return wire.ApiEnded(kw["turn_id"], kw["api_call_count"], kw["finish_reason"], calls, text)
+        return wire.ApiEnded(kw["turn_id"], kw["api_call_count"], kw["finish_reason"], text)
 
     def _api_failed(self, kw: dict[str, Any]) -> Any:
         self._running.discard(key_of(self._chat))
@@ -224,7 +223,7 @@ _MAKE: dict[str, Callable[[Converter, dict[str, Any]], Any]] = {
     "post_llm_call": lambda _, kw: wire.TurnAnswered(kw["turn_id"], kw["assistant_response"]),
     "agent_loop_stopped": lambda _, kw: wire.LoopStopped(kw["session_key"], kw["reason"]),
     "on_session_reset": lambda _, kw: wire.SessionReset(
-        key_of("chat1"), kw["old_session_id"], kw["new_session_id"], kw["reason"]
+        kw["old_session_id"], kw["new_session_id"], kw["reason"], key_of("chat1")
     ),
     "edit_message": lambda _, kw: wire.Edited(
         kw["chat_id"], kw["message_id"], kw["content"], kw["finalize"]

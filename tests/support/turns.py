@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hermes_shim import wire
+from loomid import wire
 from loomid.lmp.facts import Arrival, GatewayUp
 
 KEY = "agent:main:loomi:dm:chat"
@@ -71,7 +71,7 @@ def _ended(script: Script, call: int, text: str, *, error: str | None = None) ->
 
 def _answered(script: Script, call: int, text: str, tools: int) -> None:
     reason = "tool_calls" if tools else "stop"
-    script.sync(wire.ApiEnded(script.turn_id, call, reason, tools, text.strip()))
+    script.sync(wire.ApiEnded(script.turn_id, call, reason, text.strip()))
 
 
 @st.composite

@@ -123,8 +123,6 @@ class OtherAdapter(BasePlatformAdapter):
             "link": id(state.link),
             "link_state": state.link.state,
             "approvals": list(state.approvals),
-            "asking": len(state.asking),
-            "said": sorted(state.said),
         }
 
     async def do_restoring(self, flag):

@@ -1,0 +1,103 @@
+"""`hermes loomi …`: the shim's command, loomid's admin door and a phone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loomid import admin
+from tests.support.hub import Server, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ROOT = Path(__file__).parents[2]
+CODE = (
+    "import argparse; from hermes_shim import cli; parser = argparse.ArgumentParser();"
+    "cli.set_up(parser); cli.run(parser.parse_args())"
+)
+
+
+@asynccontextmanager
+async def owned(folder: Path) -> AsyncIterator[Server]:
+    """A server with its admin door."""
+    async with serving(folder) as server:
+        path = folder / "admin.sock"
+        door = admin.Admin(path, server.hub, url=server.url, name="s", fp="", status=dict)
+        await door.start()
+        try:
+            yield server
+        finally:
+            await door.stop()
+
+
+async def hermes(folder: Path, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CODE, *words),
+        cwd=ROOT,
+        env={**os.environ, "LOOMI_RUNTIME_DIR": str(folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def said(folder: Path, *words: str) -> tuple[int | None, str, str]:
+    process = await hermes(folder, *words)
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_pair_list_and_revoke(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin, "draw", lambda text: text)
+    async with owned(tmp_path) as server:
+        pairing = await hermes(tmp_path, "pair", "--name", "My phone")
+        assert pairing.stdout is not None
+        code = json.loads(await pairing.stdout.readline())
+        phone = server.phone()
+        async with phone.connect(code["token"]):
+            pass
+        out, err = await pairing.communicate()
+        assert (pairing.returncode, err) == (0, b"")
+        assert out.decode() == f"Paired My phone ({phone.device_id}).\n"
+        assert await said(tmp_path, "devices") == (0, f"{phone.device_id}  offline  My phone\n", "")
+        assert await said(tmp_path, "revoke", phone.device_id) == (
+            0,
+            f"Revoked {phone.device_id}.\n",
+            "",
+        )
+        status, _, err = await said(tmp_path, "revoke", phone.device_id)
+        assert (status, err) == (1, f"there is no such device: {phone.device_id}\n")
+        assert await said(tmp_path, "devices") == (0, "", "")
+
+
+async def test_a_code_that_runs_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin.pairing, "TOKEN_TTL_S", 0.1)
+    async with owned(tmp_path):
+        status, out, err = await said(tmp_path, "pair")
+        assert status == 1
+        assert "█" in out
+        assert err == "The code ran out; nothing was paired.\n"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["fly"], ["revoke"], ["devices", "x"], ["pair", "--name", "\x07"]]
+)
+async def test_words_that_mean_nothing(tmp_path, words):
+    async with owned(tmp_path):
+        status, out, err = await said(tmp_path, *words)
+        assert (status, out) == (1, "")
+        assert "usage: hermes loomi" in err
+
+
+async def test_without_a_daemon(tmp_path):
+    status, out, err = await said(tmp_path / "nobody", "devices")
+    assert (status, out) == (1, "")
+    assert err.startswith("loomid does not run")
+    assert str(tmp_path / "nobody/admin.sock") in err
