@@ -42,11 +42,6 @@ class _Minted:
     """None: by a device that is gone again."""
 
 
-def _said(text: str) -> str:
-    """What a phone says of itself, fit for the owner's terminal."""
-    return "".join(one for one in text[:_INFO_CHARS] if one.isprintable()).strip()
-
-
 class Devices:
     """Who may connect. Keeps the vault's list in memory; every change is stored first."""
 
@@ -66,7 +61,7 @@ class Devices:
     async def load(self) -> None:
         """Read devices and tokens; devices not yet confirmed get their time from now on."""
         self._known = {device.device_id: device for device in await self._vault.devices()}
-        now = self._clock()
+        now = asyncio.get_running_loop().time()  # a clock that is set must remove nobody
         self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
         for token_hash, expires, name, used, device_id in await self._vault.tokens():
             minted = self._minted[token_hash] = _Minted(name, expires)
@@ -122,14 +117,14 @@ class Devices:
         credential = pairing.mint(secrets.token_bytes(pairing.SECRET_BYTES))
         device = Device(
             device_id=pairing.device_id(secrets.token_bytes(8)),
-            name=(minted.name if minted else None) or _said(info.model) or "phone",
+            name=(minted.name if minted else None) or info.model[:_INFO_CHARS] or "phone",
             credential_hash=credential.hash,
             base=base,
             created_at=now,
             last_seen=now,
-            model=_said(info.model),
-            os=_said(info.os),
-            app_version=_said(info.app_version),
+            model=info.model[:_INFO_CHARS],
+            os=info.os[:_INFO_CHARS],
+            app_version=info.app_version[:_INFO_CHARS],
         )
         match await self._vault.redeem(token_hash, device, now):
             case "used":
@@ -141,7 +136,7 @@ class Devices:
             case "ok":
                 pass
         self._known[device.device_id] = device
-        self._gone_at[device.device_id] = now
+        self._gone_at[device.device_id] = asyncio.get_running_loop().time()
         if minted is not None and not minted.redeemed.done():
             minted.redeemed.set_result(device)
         log.info("paired %s", pairing.short(device.device_id))
@@ -174,9 +169,9 @@ class Devices:
         return self._seen(
             device,
             confirmed=True,
-            model=_said(info.model) or device.model,
-            os=_said(info.os) or device.os,
-            app_version=_said(info.app_version) or device.app_version,
+            model=info.model[:_INFO_CHARS] or device.model,
+            os=info.os[:_INFO_CHARS] or device.os,
+            app_version=info.app_version[:_INFO_CHARS] or device.app_version,
         )
 
     def left(self, device_id: str) -> None:
@@ -184,7 +179,7 @@ class Devices:
         device = self._known.get(device_id)
         if device is not None:
             if not device.confirmed:
-                self._gone_at[device_id] = self._clock()
+                self._gone_at[device_id] = asyncio.get_running_loop().time()
             self._seen(device)
 
     def _seen(self, device: Device, **changes: Any) -> Device:  # noqa: ANN401 - its fields
@@ -234,7 +229,10 @@ class Devices:
         return True
 
     async def remove(self, device_id: str) -> bool:
-        """Forget a device: its credential opens nothing from now on."""
+        """Forget a device: its credential opens nothing from now on.
+
+        It is known again when that cannot be stored, so that it can be tried again.
+        """
         known = self._known.pop(device_id, None)
         try:
             gone = await self._vault.remove_device(device_id)
@@ -244,19 +242,20 @@ class Devices:
             raise
         self._gone_at.pop(device_id, None)
         self._snapshots.pop(device_id, None)
-        return gone
+        return gone or known is not None
 
     async def tend(self, connected: AbstractSet[str]) -> None:
         """Remove devices that never came back and tokens long gone; store what was seen."""
-        now = self._clock()
+        before = asyncio.get_running_loop().time() - self._claim_within_s
         for device_id, gone_at in list(self._gone_at.items()):
-            if device_id not in connected and now >= gone_at + self._claim_within_s:
+            if device_id not in connected and gone_at <= before:
                 await self.remove(device_id)
                 log.warning(
                     "removed %s: it never came back with its credential", pairing.short(device_id)
                 )
         await self.save(_SAVED_AT_ONCE)
-        if now >= self._pruned_at + _PRUNE_S:
+        now = self._clock()
+        if not 0 <= now - self._pruned_at < _PRUNE_S:
             self._pruned_at = now
             gone = now - _TOKENS_KEPT_S
             self._minted = {k: m for k, m in self._minted.items() if m.expires >= gone}

@@ -109,7 +109,7 @@ class Hub:
         """Remove what was never claimed, until cancelled."""
         while True:
             await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
-            with _put_off():
+            with _tried_again():
                 await self._devices.tend(self._live.keys())
 
     # ── pairing and management ──────────────────────────────────────────────
@@ -134,10 +134,10 @@ class Hub:
 
     async def revoke(self, device_id: str) -> bool:
         """Forget a device; a live connection of it is closed at once."""
-        known = await self._devices.remove(device_id)
         phone = self._live.get(device_id)
         if phone is not None:
-            phone.end(Code.REVOKED, "revoked")
+            phone.end(Code.REVOKED, "revoked")  # at once, however long the disk takes
+        known = await self._devices.remove(device_id)
         if known:
             log.info("revoked %s", pairing.short(device_id))
         return known
@@ -266,7 +266,7 @@ class Hub:
             for phone in self._phones:
                 phone.drop()
             await self._emptied(DROP_WITHIN_S)
-        with _put_off():
+        with _tried_again():
             await self._devices.save(SAVED_AT_END)
 
     async def _emptied(self, within_s: float) -> bool:
@@ -307,12 +307,12 @@ class Hub:
 
 
 @contextlib.contextmanager
-def _put_off() -> Iterator[None]:
-    """What a failing disk does not take now is tried again: phones are served without it."""
+def _tried_again() -> Iterator[None]:
+    """A disk that fails does not end what can go on without it."""
     try:
         yield
     except sqlite3.Error as error:
-        log.warning("cannot store what became of devices: %s", error)
+        log.error("cannot store what is new about devices: %s", error)
 
 
 def _name(phone: Phone) -> str:

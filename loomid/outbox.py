@@ -48,7 +48,9 @@ class Templates:
         key = (entries[0].position, entries[-1].position, digits)
         template = self._kept.get(key)
         if template is None:
-            template = self._kept[key] = _template(entries, digits)
+            template = _template(entries, digits)
+            if len(template.text) <= 2 * BLOB_BYTES:  # what is larger is dear to keep
+                self._kept[key] = template
             if len(self._kept) > TEMPLATES_KEPT:
                 del self._kept[next(iter(self._kept))]
         return template

@@ -42,12 +42,16 @@ FLUSH_S = 1.0
 
 
 class SocketClosed(LoomiError):
-    """The socket is closed; `code` as the WebSocket has it, `cause` for the log."""
+    """Nothing more can be read; `code` as the WebSocket has it, `cause` for the log.
 
-    def __init__(self, code: int, cause: str) -> None:
+    `by_us`: the phone sent what cannot be read, and has yet to hear that.
+    """
+
+    def __init__(self, code: int, cause: str, *, by_us: bool = False) -> None:
         super().__init__(cause)
         self.code = code
         self.cause = cause
+        self.by_us = by_us
 
 
 class Socket(Protocol):
@@ -201,8 +205,9 @@ class Phone:
         except SocketClosed as closed:
             self.end(closed.code, closed.cause)
             self._flush_until = 0.0
-            self._gone = True
-            self._changed.set()
+            if not closed.by_us:  # else it gets some time to read our close frame
+                self._gone = True
+                self._changed.set()
 
     async def _read_one(self, tasks: asyncio.TaskGroup) -> None:
         """Nothing of a message, a credential say, stays behind while the next is waited for."""

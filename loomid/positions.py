@@ -8,8 +8,6 @@ from a history that this database has lost lies where none can lie.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
 from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -49,8 +47,7 @@ class Positions:
 
     async def close(self) -> None:
         """Record a clean stop and give back what was not handed out."""
-        with contextlib.suppress(sqlite3.Error):  # a full disk: then it counts as killed
-            await self._store.end(self._starts[-1].id, self.last)
+        await self._store.end(self._starts[-1].id, self.last)
 
     @property
     def beginning(self) -> int:

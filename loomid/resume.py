@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from loomid.errors import LoomiError
+from loomid.errors import BadFrame, LoomiError
 from loomid.lmp import frames
 from loomid.outbox import Outbox
 
@@ -24,6 +24,8 @@ T = TypeVar("T")
 SNAPSHOT = "snapshot"
 LASTING_LIMIT = 200
 LASTING_S = 7 * 86_400.0
+MAX_LAST_SEQ = frames.MAX_SEQ // 2
+"""Numbers that go on from a larger one would soon be too large themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class _Step:
         if after > visible:
             # Only a replaced database makes this: its numbers must not come again. From
             # where we began, so that the device is told once more if it says the same again.
+            if (last_seq or 0) > MAX_LAST_SEQ:
+                raise BadFrame("No server of this kind has given that last_seq.")
             return self.log.beginning - (last_seq or 0)
         lost = not self.log.resumable(after)
         if last_seq is None or self.moved or lost or self._amid_snapshot(after):

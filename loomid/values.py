@@ -57,6 +57,8 @@ def path(value: object) -> Path:
 def phone_url(value: object) -> str:
     """The URL a phone connects to. Without a path it gets /ws."""
     text = _text(value)
+    if len(text.encode()) > 1000:
+        raise ValueError("at most 1000 bytes, so that it fits into a QR code")
     try:
         parts = urlsplit(text)
         port = parts.port

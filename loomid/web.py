@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import WebSocketError, WSMsgType, web
 
+from loomid import values
 from loomid.doors import BACKLOG
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
 from loomid.phone import SocketClosed
-from loomid.values import is_loopback, parse_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,8 +37,17 @@ HIGH_WATER = 64 * 1024
 STOP_WITHIN_S = 0.2
 """For requests other than a phone's connection; those have been waited for then."""
 REQUEST_WITHIN_S = 10.0
-_PROXY_HEADERS = ("Forwarded", "X-Real-IP", "Via")
-_CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
+_NOT_A_SCRIPTS = re.compile(
+    r"forwarded|x-forwarded-.*|x-original-.*|x-real-ip|.*-client-ip|.*-connecting-ip|via|cookie"
+    r"|origin|referer|sec-.*",
+    re.IGNORECASE,
+)
+"""Headers that proxies and browsers add."""
+_CAUSES = {
+    Code.NOT_A_FRAME: "not a WebSocket frame",
+    Code.TOO_LARGE: "frame too large",
+    Code.NOT_UTF8: "not UTF-8",
+}
 _HEALTH = b'{"ok":true,"v":1}'
 
 
@@ -106,7 +116,7 @@ class Web:
         if place is None:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
         try:
-            response = web.WebSocketResponse(
+            response = _Response(
                 autoclose=False,
                 compress=False,
                 # The parser refuses what is as large as its limit, too.
@@ -136,9 +146,9 @@ class Web:
             raise web.HTTPForbidden
         try:
             asked = msgspec.json.decode(await request.read() or b"{}", type=_PairRequest)
-            name = None if asked.name is None else parse_name(asked.name)
-        except (msgspec.DecodeError, ValueError) as error:
-            raise web.HTTPBadRequest from error
+            name = None if asked.name is None else values.parse_name(asked.name)
+        except ValueError:
+            raise web.HTTPBadRequest from None
         token, expires = await self._hub.mint(name, asked.ttl)
         config = self._config
         qr = pairing.qr(config.public_url, token, config.server_name, config.fingerprint)
@@ -156,30 +166,40 @@ async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
 def _direct(request: web.Request) -> bool:
     """Whether a program on this host asks, not a browser and not a proxy."""
     headers = request.headers
-    if any(name in headers for name in (*_PROXY_HEADERS, "Origin")):
-        return False
-    if any(name.lower().startswith("x-forwarded-") for name in headers):
+    if any(_NOT_A_SCRIPTS.fullmatch(name) for name in headers):
         return False
     peer = None if request.transport is None else request.transport.get_extra_info("peername")
     return (
         isinstance(peer, tuple)
-        and is_loopback(str(peer[0]))
+        and values.is_loopback(str(peer[0]))
         and _loopback_host(headers.get("Host", ""))
     )
 
 
 def _loopback_host(host: str) -> bool:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        parts = urlsplit(f"//{host}")
+        name = parts.hostname or ""
     except ValueError:
         return False
-    return is_loopback(name)
+    if parts.netloc != host or parts.username is not None:
+        return False
+    return values.is_loopback(name)
 
 
 def _bearer(request: web.Request, token: Secret) -> bool:
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     presented = pairing.digest(value.strip())
     return hmac.compare_digest(presented, token.hash) and scheme.lower() == "bearer"
+
+
+class _Response(web.WebSocketResponse):
+    """Leaves closing to us: aiohttp would close the TCP connection at once, and what the phone
+    is still sending would make the kernel reset it, our close frame unread."""
+
+    async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
+        """Do nothing, see above."""
+        return False
 
 
 class PhoneSocket:
@@ -212,8 +232,9 @@ class PhoneSocket:
     def _closed(self, kind: WSMsgType, data: Any) -> SocketClosed:  # noqa: ANN401 - aiohttp's
         if kind is WSMsgType.CLOSE:
             return SocketClosed(data or 1005, "closed by the phone")
-        if isinstance(data, WebSocketError):  # aiohttp has closed with that code
-            return SocketClosed(data.code, _CAUSES.get(data.code, "not a WebSocket frame"))
+        if isinstance(data, WebSocketError):
+            cause = _CAUSES.get(data.code, "cannot be read")
+            return SocketClosed(data.code, cause, by_us=True)
         return SocketClosed(1006, "connection lost")
 
     def write(self, blob: bytes) -> bool:

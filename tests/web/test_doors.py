@@ -74,6 +74,15 @@ async def test_name_and_ttl_may_be_given(http):
         ({**BEARER, "X-Real-IP": "127.0.0.1"}, 404),
         ({**BEARER, "Via": "1.1 proxy"}, 404),
         ({**BEARER, "Origin": "http://localhost"}, 404),
+        ({**BEARER, "Origin": "null"}, 404),
+        ({**BEARER, "Sec-Fetch-Site": "cross-site"}, 404),
+        ({**BEARER, "Referer": "http://localhost/"}, 404),
+        ({**BEARER, "X-Original-Forwarded-For": "127.0.0.1"}, 404),
+        ({**BEARER, "CF-Connecting-IP": "127.0.0.1"}, 404),
+        ({**BEARER, "True-Client-IP": "127.0.0.1"}, 404),
+        ({**BEARER, "Host": "a@localhost"}, 404),
+        ({**BEARER, "Host": "localhost/a"}, 404),
+        ({**BEARER, "Host": ""}, 404),
         ({**BEARER, "Host": "hermes.example.com"}, 404),
         ({**BEARER, "Host": "127.0.0.1.example.com"}, 404),
         ({**BEARER, "Host": "[::1"}, 404),
@@ -88,7 +97,16 @@ async def test_who_may_make_tokens(http, headers, status):
 
 
 @pytest.mark.parametrize(
-    "body", ["{", "[]", '{"ttl":"long"}', '{"name":5}', r'{"name":"\u001b[2J"}']
+    "body",
+    [
+        "{",
+        "[]",
+        '{"ttl":"long"}',
+        '{"name":5}',
+        '{"name":"\\u001b[31m"}',
+        '{"name":"\\u0000"}',
+        '{"name":"' + "x" * 65 + '"}',
+    ],
 )
 async def test_a_wrong_body(http, body):
     async with http.post(url(http, "/internal/pair/new"), headers=BEARER, data=body) as response:

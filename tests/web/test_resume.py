@@ -71,7 +71,7 @@ async def test_a_known_device_without_last_seq_is_truncated(tmp_path):
     assert text_of(phone.got) == "new"
 
 
-@pytest.mark.parametrize("last_seq", [10**6, 2**50, 2**52 - 10**6])
+@pytest.mark.parametrize("last_seq", [10**6, 2**50, 2**51])
 async def test_an_impossible_last_seq_moves_the_base_on_disk_first(tmp_path, last_seq):
     async with serving(tmp_path) as server:
         phone = await server.paired()
