@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import adminclient, config, terminal, values
+from loomid import __version__, adminclient, config, terminal, values
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _say(line: str) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--runtime-dir", metavar="DIR", help="Where loomid's admin socket is.")
 @click.option("--state-dir", metavar="DIR", help="loomid's state directory, if not the usual.")
-@click.version_option(package_name="loomid", prog_name="loomictl")
+@click.version_option(__version__, prog_name="loomictl")
 @click.pass_context
 def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> None:
     """Pair phones with loomid and look after them.

@@ -186,6 +186,11 @@ class Log:
         """
         return self._taken.take()
 
+    @property
+    def beginning(self) -> int:
+        """Up to here are the positions of earlier starts."""
+        return self._taken.beginning
+
     def resumable(self, position: int) -> bool:
         """Whether a device that saw everything up to here can go on without a gap."""
         return position >= self._ring.window_floor and self._taken.known(position)

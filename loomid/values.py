@@ -122,6 +122,8 @@ def address_text(host: str, port: int) -> str:
 def is_loopback(host: str) -> bool:
     """Only this machine can reach that host name or address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
         return host.rstrip(".").lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

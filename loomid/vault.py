@@ -172,6 +172,11 @@ class Vault:
 
         return await self._line.write(work)
 
+    async def tokens(self) -> list[tuple[bytes, float, str | None, bool, str | None]]:
+        """Every pairing token: hash, when it runs out, name, whether it was used, by whom."""
+        sql = "SELECT token_hash, expires_at, name, used_at IS NOT NULL, device_id FROM token"
+        return await self._rows(sql)
+
     async def prune_tokens(self, before: float) -> None:
         """Delete the tokens that ran out before a time."""
         await self._change("DELETE FROM token WHERE expires_at < ?", before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import re
 import socket
@@ -15,7 +14,7 @@ import msgspec
 from aiohttp import WebSocketError, WSMsgType, web
 
 from loomid import values
-from loomid.errors import ConfigError
+from loomid.doors import BACKLOG
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
 from loomid.phone import SocketClosed
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.web")
 
-BACKLOG = 1024
 ACCEPT_SLICE = 32
 SEND_BUFFER = 64 * 1024
 HIGH_WATER = 64 * 1024
-STOP_WITHIN_S = 2.0
+STOP_WITHIN_S = 0.2
+"""For requests other than a phone's connection; those have been waited for then."""
 REQUEST_WITHIN_S = 10.0
 _NOT_A_SCRIPTS = re.compile(
     r"forwarded|x-forwarded-.*|x-original-.*|x-real-ip|.*-client-ip|.*-connecting-ip|via|cookie"
@@ -66,50 +65,6 @@ class WebConfig:
 class _PairRequest(msgspec.Struct, frozen=True):
     name: str | None = None
     ttl: float = pairing.TOKEN_TTL_S
-
-
-def check_bind(sockets: Iterable[socket.socket], *, tls: bool, allow: bool) -> None:
-    """Refuse to listen beyond this host without TLS (LMP §3); looks at what is really bound."""
-    if tls or allow:
-        return
-    for one in sockets:
-        if one.family in (socket.AF_INET, socket.AF_INET6):
-            host = str(one.getsockname()[0])
-            if not _loopback(host):
-                raise ConfigError(
-                    f"listening on {host} without TLS: set LOOMI_TLS_CERT and LOOMI_TLS_KEY, "
-                    "or LOOMI_ALLOW_INSECURE_BIND=true"
-                )
-
-
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Bind every address of a host name. Raises OSError."""
-    found = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
-    )
-    sockets = []
-    for family, kind, protocol, _, address in dict.fromkeys(found):
-        one = socket.socket(family, kind, protocol)
-        sockets.append(one)
-        try:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
-        except OSError:
-            for each in sockets:
-                each.close()
-            raise
-    return sockets
-
-
-def _loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 class Web:
@@ -216,7 +171,7 @@ def _direct(request: web.Request) -> bool:
     peer = None if request.transport is None else request.transport.get_extra_info("peername")
     return (
         isinstance(peer, tuple)
-        and _loopback(str(peer[0]))
+        and values.is_loopback(str(peer[0]))
         and _loopback_host(headers.get("Host", ""))
     )
 
@@ -229,7 +184,7 @@ def _loopback_host(host: str) -> bool:
         return False
     if parts.netloc != host or parts.username is not None:
         return False
-    return name == "localhost" or _loopback(name)
+    return values.is_loopback(name)
 
 
 def _bearer(request: web.Request, token: Secret) -> bool:
