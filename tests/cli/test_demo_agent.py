@@ -41,7 +41,7 @@ class Bench:
         return await self.gateways.command(gateway_id, op, args, command_id=f"{op}{time.time_ns()}")
 
     async def inject(self, text, **more):
-        args = {"chat_id": "c1", "text": text, "message_id": "m1", "user_id": "u", "user_name": "U"}
+        args = {"chat_id": "c1", "text": text, "message_id": "m1"}
         return await self.command("inject", **{**args, "mode": "queue", **more})
 
     def of(self, type_):
@@ -92,9 +92,9 @@ async def test_says_back(tmp_path):
         deltas = [fact.text for fact in b.of(wire.Delta)]
         assert len(deltas) > 2
         assert "".join(deltas) == answered.text
-        sessions = (await b.command("sessions", limit=10))["sessions"]
+        sessions = (await b.command("sessions", limit=10, offset=0))["sessions"]
         assert [s["title"] for s in sessions] == ["hello there"]
-        assert (await b.command("running"))["keys"] == []
+        assert (await b.command("running", fact="running"))["keys"] == []
 
 
 @pytest.mark.parametrize("choice", ["once", "deny"])
@@ -102,7 +102,7 @@ async def test_danger_asks_and_obeys(tmp_path, choice):
     async with bench(tmp_path) as b:
         await b.inject("danger")
         asked = await b.until(is_a(wire.ApprovalAsked))
-        assert (await b.command("running"))["keys"] == [KEY]
+        assert (await b.command("running", fact="running"))["keys"] == [KEY]
         with pytest.raises(CommandFailed) as caught:
             await b.command("approve", approval_id="nonsense", choice=choice)
         assert caught.value.code == "not_pending"
