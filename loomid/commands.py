@@ -26,7 +26,7 @@ from loomid.errors import (
     UnknownType,
 )
 from loomid.gateway import CommandFailed
-from loomid.lmp import frames, requests
+from loomid.lmp import envelope, frames, requests
 from loomid.orders import Order
 from loomid.resolve import Resolver, accepted
 from loomid.tasks import Tasks
@@ -109,7 +109,7 @@ class Commands:
 
     # ── one request, once ───────────────────────────────────────────────────
 
-    async def execute(self, device: Device, frame: frames.ClientFrame) -> Result:
+    async def execute(self, device: Device, frame: envelope.ClientFrame) -> Result:
         """The type and payload of the answer. Raises PhoneError."""
         payload = frame.payload
         if payload is None or frame.type not in frames.REQUESTS:
@@ -122,7 +122,7 @@ class Commands:
             raise answer
         return answer
 
-    def _join(self, device: Device, frame: frames.ClientFrame) -> Flight:
+    def _join(self, device: Device, frame: envelope.ClientFrame) -> Flight:
         """The flight that carries this request: its own, or the one under way."""
         now = asyncio.get_running_loop().time()
         fingerprint = requests.fingerprint(frame.type, frame.body)
@@ -158,11 +158,11 @@ class Commands:
         finally:
             flight.answer.cancel()
 
-    async def _unremembered(self, device: Device, frame: frames.ClientFrame) -> Answer:
+    async def _unremembered(self, device: Device, frame: envelope.ClientFrame) -> Answer:
         return await self._run(frame, await self._order(device, frame))
 
     async def _once(
-        self, device: Device, frame: frames.ClientFrame, who: tuple[str, str], flight: Flight
+        self, device: Device, frame: envelope.ClientFrame, who: tuple[str, str], flight: Flight
     ) -> Answer:
         """Carry out a request unless its id has an answer; keep what must be kept."""
         planned = await self._planned(device, frame)
@@ -180,13 +180,13 @@ class Commands:
             return await self._resolve(who, frame.payload, planned)
         return await self._keep(who, await self._run(frame, planned))
 
-    async def _planned(self, device: Device, frame: frames.ClientFrame) -> Order | PhoneError:
+    async def _planned(self, device: Device, frame: envelope.ClientFrame) -> Order | PhoneError:
         try:
             return await self._order(device, frame)
         except PhoneError as error:
             return error
 
-    def _intent(self, frame: frames.ClientFrame, planned: Order | PhoneError) -> Intent:
+    def _intent(self, frame: envelope.ClientFrame, planned: Order | PhoneError) -> Intent:
         at = self._clock()
         if isinstance(planned, PhoneError):
             return Intent(frame.type, None, None, None, at)
@@ -230,7 +230,7 @@ class Commands:
         now = asyncio.get_running_loop().time()
         return flight.asked is not None and now >= flight.asked + self._patience_s
 
-    async def _run(self, frame: frames.ClientFrame, order: Order) -> Answer:
+    async def _run(self, frame: envelope.ClientFrame, order: Order) -> Answer:
         asked = requests.Asked(frame.type, frame.request_id, order.gateway_id, order.command_id)
         return await self._answer(asked, orders.send(self._gateways, order))
 
@@ -259,7 +259,7 @@ class Commands:
 
     # ── what to command ─────────────────────────────────────────────────────
 
-    async def _order(self, device: Device, frame: frames.ClientFrame) -> Order:
+    async def _order(self, device: Device, frame: envelope.ClientFrame) -> Order:
         """The command for a request. Raises the error it deserves."""
         match frame.payload:
             case frames.SessionSend() as said:

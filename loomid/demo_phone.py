@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from loomid import __version__, demo_script
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,7 +105,7 @@ class Phone:
         async for message in socket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 try:
-                    frame, payload = frames.decode_server(message.data)
+                    frame, payload = envelope.decode_server(message.data)
                 except (msgspec.DecodeError, KeyError):
                     continue  # a type of a newer server: to be ignored
                 if isinstance(payload, frames.Ping):
@@ -117,7 +117,7 @@ class Phone:
 
     # ── the screen ──────────────────────────────────────────────────────────
 
-    def _take(self, frame: frames.Frame, payload: frames.Payload) -> None:
+    def _take(self, frame: envelope.Frame, payload: frames.Payload) -> None:
         match payload:
             case frames.HelloOk():
                 self._line(f"Paired with {payload.server_name} as {payload.device_id}.")
@@ -142,7 +142,7 @@ class Phone:
             case _:
                 self._take_run(frame, payload)
 
-    def _take_run(self, frame: frames.Frame, payload: frames.Payload) -> None:
+    def _take_run(self, frame: envelope.Frame, payload: frames.Payload) -> None:
         match payload:
             case frames.RunStarted():
                 self.run_id = frame.run_id

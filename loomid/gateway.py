@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import zmq
 
-from loomid import wire
+from loomid import text, wire
 from loomid.calls import Calls, CommandFailed
 from loomid.errors import ConfigError, GatewayOffline, OutcomeUnknown, StateError
 from loomid.roster import Boot, GatewayState, Roster
@@ -390,7 +390,7 @@ class Gateways:
 def _text(frames: list[bytes]) -> str:
     if len(frames) != 2:
         raise ValueError("a message has one part")
-    return wire.valid_json_text(frames[1].decode())
+    return text.valid_json_text(frames[1].decode())
 
 
 def _decode(frames: list[bytes]) -> wire.Message | None:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from loomid.devices import Devices
 from loomid.errors import Internal, Unauthorized
-from loomid.lmp import frames, pairing
+from loomid.lmp import envelope, frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
 from loomid.outbox import Templates
@@ -27,7 +27,8 @@ from loomid.resume import SNAPSHOT, Start, resume
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from loomid.lmp.frames import ClientFrame, ClientHello, GatewayInfo, Payload
+    from loomid.lmp.envelope import ClientFrame
+    from loomid.lmp.frames import ClientHello, GatewayInfo, Payload
     from loomid.lmp.pairing import Secret
     from loomid.log import Log
     from loomid.phone import Socket
@@ -246,8 +247,8 @@ class Hub:
                 max_frame_bytes=config.max_frame_bytes, max_text_chars=config.max_text_chars
             ),
         )
-        body = frames.encode_payload(payload)
-        return frames.render(start.seq, frames.frame_parts("hello.ok", now, None, None, body))
+        body = envelope.encode_payload(payload)
+        return envelope.render(start.seq, envelope.frame_parts("hello.ok", now, None, None, body))
 
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
         """Carry out a request of a phone; what has begun goes on when the phone has gone."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from loomid.lmp import facts, frames
+from loomid.lmp import envelope, facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
@@ -94,7 +94,7 @@ def _event(row: EventRow) -> Event:
 
 def _entry(row: EventRow, *, replay: bool = False) -> Entry:
     position, ts, type_, task_id, run_id, _, payload = row
-    parts = frames.frame_parts(type_, ts, task_id, run_id, payload, replay=replay)
+    parts = envelope.frame_parts(type_, ts, task_id, run_id, payload, replay=replay)
     urgent = type_ in frames.RUN_ENDS or type_.startswith("approval.")
     return Entry(position, parts, type_, urgent)
 
@@ -102,7 +102,7 @@ def _entry(row: EventRow, *, replay: bool = False) -> Entry:
 def _encode(events: list[Event]) -> Iterator[tuple[Event, bytes]]:
     for event in events:
         try:
-            yield event, frames.encode_payload(event.payload)
+            yield event, envelope.encode_payload(event.payload)
         except (UnicodeError, ValueError, TypeError) as error:
             # A bug; but one bad event must not stop all others for ever.
             log.error("cannot encode a %s: %s; dropped", event.type, type(error).__name__)

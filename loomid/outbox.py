@@ -10,7 +10,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loomid.lmp import frames
+from loomid.lmp import envelope
 from loomid.lmp.wsframe import header
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Templates:
 
 def _template(entries: Sequence[Entry], digits: int) -> _Template:
     number = b"7" * digits  # occurs nowhere else in the head of a frame
-    head = frames.render(int(number), b"")
+    head = envelope.render(int(number), b"")
     numbered = head.replace(number, b"%d")
     out: list[bytes] = []
     positions: list[int] = []
@@ -106,7 +106,7 @@ class Outbox:
         return bool(self._own)
 
     def push(self, parts: bytes) -> None:
-        """Number a control frame (`frames.frame_parts`) and let it wait for its turn."""
+        """Number a control frame (`envelope.frame_parts`) and let it wait for its turn."""
         self.place(self._log.take_position(), parts)
 
     def place(self, position: int, parts: bytes) -> None:
@@ -162,7 +162,7 @@ class Outbox:
 
     def _render(self, out: list[bytes], position: int, parts: bytes) -> int:
         self._advance(position)
-        frame = frames.render(self._seq, parts)
+        frame = envelope.render(self._seq, parts)
         out.append(header(len(frame)))
         out.append(frame)
         return len(frame)

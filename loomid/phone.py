@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from loomid.errors import LoomiError, PhoneError, RateLimited, TooLarge
-from loomid.lmp import frames
+from loomid.lmp import envelope
 from loomid.lmp.session import (
     Action,
     Authenticate,
@@ -30,7 +30,8 @@ from loomid.positions import Exhausted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loomid.lmp.frames import ClientFrame, ClientHello, Payload
+    from loomid.lmp.envelope import ClientFrame
+    from loomid.lmp.frames import ClientHello, Payload
     from loomid.outbox import Outbox
     from loomid.places import Place
     from loomid.vault import Device
@@ -307,9 +308,11 @@ class Phone:
                 raise AssertionError("only the reader carries that out")
 
     def _send(self, type_: str, payload: Payload) -> None:
-        parts = frames.frame_parts(type_, self._clock(), None, None, frames.encode_payload(payload))
+        parts = envelope.frame_parts(
+            type_, self._clock(), None, None, envelope.encode_payload(payload)
+        )
         if self.outbox is None:
-            self._first.append(frames.render(0, parts))
+            self._first.append(envelope.render(0, parts))
         else:
             try:
                 self.outbox.push(parts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from loomid.errors import BadFrame, LoomiError
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from loomid.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -170,11 +170,13 @@ async def _at_rest(log: Log, step: Callable[[], T]) -> T:
 
 
 def _replayed(event: Event) -> bytes:
-    payload = frames.encode_payload(event.payload)
-    return frames.frame_parts(
+    payload = envelope.encode_payload(event.payload)
+    return envelope.frame_parts(
         event.type, event.ts, event.task_id, event.run_id, payload, replay=True
     )
 
 
 def _parts(payload: frames.Payload, type_: str, now: float) -> bytes:
-    return frames.frame_parts(type_, now, None, None, frames.encode_payload(payload), replay=True)
+    return envelope.frame_parts(
+        type_, now, None, None, envelope.encode_payload(payload), replay=True
+    )

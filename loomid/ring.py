@@ -19,7 +19,7 @@ class Gone(LoomiError):
 
 
 class Entry(NamedTuple):
-    """One visible event, encoded once for all devices: see frames.render."""
+    """One visible event, encoded once for all devices: see envelope.render."""
 
     position: int
     parts: bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loomid import wire
+from loomid import hermes_words, processes, wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
 
@@ -78,7 +78,7 @@ class Roster:
     acked: Mapping[tuple[str, str], int]
     known: Iterable[Arrival] = ()
     """What processes said of themselves to a loomid before us, the last of a gateway last."""
-    started: Callable[[int], float] = wire.process_started
+    started: Callable[[int], float] = processes.process_started
     arrivals: deque[Arrival] = field(default_factory=deque)
     oddities: Counter[str] = field(default_factory=Counter)
     """What was dropped or made no sense, by kind."""
@@ -255,7 +255,7 @@ class Roster:
             self.oddities[f"unknown fact {kind:.40}" if known else "unknown fact"] += 1
             return None
         try:
-            return facts.parse(kind, wire.body_of(kind, body))
+            return facts.parse(kind, hermes_words.body_of(kind, body))
         except (msgspec.ValidationError, RecursionError):
             self.oddities[f"invalid fact {kind}"] += 1
             return None

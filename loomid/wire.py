@@ -1,16 +1,14 @@
-"""What crosses ZeroMQ, typed: every message and fact once, and how a shim's words become them.
+"""What crosses ZeroMQ, typed: every message and every fact, once.
 
 `hermes_shim/wire.py` has what both sides must agree on; the shim's dicts have Hermes' own
-names, and everything that can be wrong about them is put right here.
+names, which hermes_words.py turns into those of the facts here.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_shim.wire import (
     BEAT_S,
@@ -21,9 +19,8 @@ from hermes_shim.wire import (
     SOCKET_NAME,
     WIRE_VERSION,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from loomid.processes import started_at
+from loomid.text import valid_json_text
 
 __all__ = [
     "BEATS_MISSED",
@@ -40,38 +37,14 @@ __all__ = [
     "WIRE_VERSION",
     "Message",
     "WireError",
-    "body_of",
     "decode",
     "encode",
-    "process_started",
     "typed",
-    "valid_json_text",
 ]
 
 COMMAND_DEADLINE_S = 10.0
 LIMIT = PREVIEW_CHARS + 1
 """So much of a text that is only shown: one more tells that it was cut."""
-
-# A backslash, or a whole pair, escaped as it should be; then what should not be there.
-_ESCAPES = re.compile(
-    r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|\\u(?:0000|[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
-_BAD_RAW = re.compile("[\x00\ud800-\udfff]")
-
-
-def valid_json_text(raw: str) -> str:
-    """Replace NUL and unpaired surrogates, raw or escaped, by U+FFFD in JSON text.
-
-    The only door for text from outside (LMP design §5): it works on the raw text,
-    before that is decoded, so that no decoder ever sees what SQLite, UTF-8 or a
-    phone could not take.
-    """
-    if _BAD_RAW.search(raw):
-        # A raw pair (from surrogatepass) is joined, a lone half becomes U+FFFD.
-        raw = raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        raw = raw.replace("\x00", "\ufffd")
-    return _ESCAPES.sub(lambda found: found[1] or r"\ufffd", raw) if "\\u" in raw else raw
 
 
 class WireError(ValueError):
@@ -102,7 +75,7 @@ class Hello:
     @property
     def pid_started(self) -> float:
         """Start of the process in clock ticks; 0 if unknown."""
-        return _started(self.stat)
+        return started_at(self.stat)
 
     @property
     def features(self) -> list[str]:
@@ -572,117 +545,3 @@ def typed(body: dict[str, Any]) -> Message:
     known = {f.name for f in fields(cls)}
     message: Message = cls(**{k: v for k, v in body.items() if k in known})
     return message
-
-
-# ── from Hermes' words to ours ───────────────────────────────────────────────
-
-_OURS = {
-    "api_call_count": "call",
-    "assistant_message": "text",
-    "assistant_response": "text",
-    "delta": "text",
-    "duration_ms": "ms",
-    "final_text": "text",
-    "kind": "channel",
-    "tool_call_id": "call_id",
-    "tool_name": "tool",
-    "turn_exit_reason": "reason",
-    "user_message": "text",
-}
-"""Hermes' names of what a hook tells → those of the facts."""
-
-
-def body_of(kind: str, said: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a fact of this kind from what a shim said, as near as can be.
-
-    What Hermes left out becomes empty; what does not fit stays, and is refused when the
-    fact is made. Fields that have our names already are kept.
-    """
-    body = {_OURS.get(name, name): value for name, value in said.items()}
-    derive = _DERIVED.get(kind)
-    body |= derive(body) if derive is not None else {}
-    for each in fields(FACTS[kind]):
-        if each.name in body:
-            body[each.name] = _cast(str(each.type), body[each.name])
-    return body
-
-
-def _cast(wanted: str, value: object) -> object:
-    if wanted.startswith("str") and isinstance(value, (int, float)):
-        return str(value)
-    if wanted == "bool" and isinstance(value, (int, float, str)):
-        return bool(value)
-    if value is None and "None" not in wanted:
-        return _EMPTY.get(wanted)
-    return value
-
-
-_EMPTY: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "bool": False}
-
-
-def _shown(body: dict[str, Any]) -> dict[str, Any]:
-    text = body.get("text")
-    return {"text": text[:LIMIT]} if isinstance(text, str) else {}
-
-
-def _api_ended(body: dict[str, Any]) -> dict[str, Any]:
-    """A call that only asks for tools has no text: none, not an unknown one."""
-    return {"text": body["text"] or ""} if "text" in body else {}
-
-
-def _api_failed(body: dict[str, Any]) -> dict[str, Any]:
-    error = body.get("error")
-    text = error.get("message") if isinstance(error, dict) else error
-    return {"error": text[:LIMIT] if isinstance(text, str) else text}
-
-
-def _tool_started(body: dict[str, Any]) -> dict[str, Any]:
-    """`call`: the model call it came from is the end of <turn>:api:<n>, the request's id."""
-    if "args" not in body:
-        return {}
-    args = body["args"] if isinstance(body["args"], dict) else {}
-    lines = [f"{v}" if k == "command" else f"{k}: {v}" for k, v in list(args.items())[:8]]
-    call = str(body.get("api_request_id") or "").rpartition(":api:")[2]
-    return {"preview": "\n".join(lines)[:LIMIT], "call": int(call) if call.isdecimal() else 0}
-
-
-def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:
-    return {} if "answerable" in body else {"answerable": bool(body.get("choices"))}
-
-
-def _sent(body: dict[str, Any]) -> dict[str, Any]:
-    if "metadata" not in body:
-        return {}
-    meta = body["metadata"] if isinstance(body["metadata"], dict) else {}
-    flags = {"notify": "notify", "expect_edits": "expect_edits", "interim": "_interim_send"}
-    told = {ours: bool(meta.get(theirs)) for ours, theirs in flags.items()}
-    return {**told, "job_id": meta.get("job_id")}
-
-
-_DERIVED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "turn.started": _shown,
-    "injected": _shown,
-    "api.ended": _api_ended,
-    "api.failed": _api_failed,
-    "tool.started": _tool_started,
-    "approval.asked": _approval_asked,
-    "sent": _sent,
-}
-
-
-def process_started(pid: int) -> float:
-    """When a process began; 0 when there is no such process, or none that runs."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return 0.0
-    return _started(stat)
-
-
-def _started(stat: str) -> float:
-    """Field 22 of /proc/<pid>/stat: clock ticks since the machine's start; 0: it is over."""
-    after_name = stat.rpartition(")")[2].split()
-    # A killed process that nobody has waited for yet is still listed, as a zombie.
-    if len(after_name) < 20 or after_name[0] in "ZX" or not after_name[19].isdecimal():
-        return 0.0
-    return float(after_name[19])

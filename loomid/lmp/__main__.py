@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
-from loomid.lmp import frames
+from loomid.lmp import envelope
 
 
 def text() -> str:
     """The schema as docs/lmp.schema.json holds it."""
-    return json.dumps(frames.schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(envelope.schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from loomid.errors import (
     ReservedText,
     RunNotActive,
 )
-from loomid.lmp import frames, ids
+from loomid.lmp import envelope, frames, ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -203,7 +203,7 @@ def dump(answer: Answer) -> bytes:
     if isinstance(answer, PhoneError):
         stored = _Stored(f"error:{answer.code}", message=answer.message, params=answer.params)
     else:
-        stored = _Stored(answer[0], payload=msgspec.Raw(frames.encode_payload(answer[1])))
+        stored = _Stored(answer[0], payload=msgspec.Raw(envelope.encode_payload(answer[1])))
     return msgspec.json.encode(stored)
 
 

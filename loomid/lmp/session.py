@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec import UNSET
 
@@ -25,8 +25,11 @@ from loomid.errors import (
     UnknownType,
     UnsupportedVersion,
 )
-from loomid.lmp import frames
-from loomid.lmp.frames import ClientFrame, ClientHello, ErrorPayload, Payload
+from loomid.lmp import envelope, frames
+from loomid.lmp.frames import ClientHello, ErrorPayload, Payload
+
+if TYPE_CHECKING:
+    from loomid.lmp.envelope import ClientFrame
 
 HELLO_TIMEOUT_S = 10.0
 PING_EVERY_S = 25.0
@@ -208,9 +211,9 @@ class Session:
         self._heard()
         slowed = self._spend(now)
         try:
-            frame = frames.decode_client(text)
+            frame = envelope.decode_client(text)
         except PhoneError as error:
-            request_id = error.request_id if isinstance(error, frames.BadPayload) else None
+            request_id = error.request_id if isinstance(error, envelope.BadPayload) else None
             return self._fail(error, request_id) + slowed
         if slowed and self.state is State.LIVE and frame.type != "pong":
             return self._fail(RateLimited(), frame.request_id) + slowed

@@ -15,7 +15,7 @@ import pytest
 from loomid import __main__, cli, config, doors, errors
 from loomid.errors import PhoneError, StartupError
 from loomid.hub import HubConfig
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from loomid.lmp.session import Code
 
 ROOT = Path(__file__).parents[2]
@@ -206,15 +206,15 @@ def test_every_frame_type_is_described():
 def test_examples_are_frames_with_known_fields_only(line):
     shown = json.loads(line)
     if "seq" in shown:
-        frame, payload = frames.decode_server(line)
+        frame, payload = envelope.decode_server(line)
         assert frame.event_id == f"e_{frame.seq}"
         assert set(shown) - {"replay"} == {
             "v", "seq", "ts", "type", "task_id", "run_id", "event_id", "payload"
         }  # fmt: skip
     else:
-        payload = frames.decode_client(line).payload
+        payload = envelope.decode_client(line).payload
         assert payload is not None
-    known = msgspec.json.decode(frames.encode_payload(payload))
+    known = msgspec.json.decode(envelope.encode_payload(payload))
     assert shown["payload"].items() <= known.items()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_shim import link
 from hermes_shim.ledger import Backlog
-from loomid import wire
+from loomid import processes, wire
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp
@@ -36,7 +36,7 @@ async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
         pid = os.getpid()
         assert it.taken[0].fact == GatewayUp(
             *("Stand-in", "0.22.2", "0.1.0", ["stream", *wire.FEATURES], None, "home"),
-            *(pid, wire.process_started(pid), True),
+            *(pid, processes.process_started(pid), True),
         )
         it.ack()
         await until(lambda: not shim.link._backlog.facts)

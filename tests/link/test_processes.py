@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomid import wire
+from loomid import processes
 from tests.support.host import delta
 from tests.support.sink import stored
 
@@ -216,8 +216,8 @@ def test_an_absent_loomid_is_told_once_with_all_places(rig):
 
 def test_a_killed_process_that_nobody_waited_for_is_gone():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert wire.process_started(process.pid) > 0
+    assert processes.process_started(process.pid) > 0
     process.kill()
-    wait_until(lambda: wire.process_started(process.pid) == 0)
+    wait_until(lambda: processes.process_started(process.pid) == 0)
     process.communicate()
-    assert wire.process_started(process.pid) == 0
+    assert processes.process_started(process.pid) == 0

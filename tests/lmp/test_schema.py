@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from loomid.lmp import __main__ as schema_text
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from tests.support import vectors
 
 COMMITTED = vectors.DOCS / "lmp.schema.json"
@@ -63,8 +63,8 @@ def test_the_committed_schema_is_the_generated_one() -> None:
         "regenerate it: python -m loomid.lmp > docs/lmp.schema.json"
     )
     for side in ("server", "client"):
-        for ref in frames.schema()[side].values():
-            jsonschema.Draft202012Validator.check_schema({**frames.schema(), **ref})
+        for ref in envelope.schema()[side].values():
+            jsonschema.Draft202012Validator.check_schema({**envelope.schema(), **ref})
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_client_need_send_no_more_than_the_published_fields() -> None:
 
 
 def test_the_published_words_are_the_words() -> None:
-    definitions = frames.schema()["$defs"]
+    definitions = envelope.schema()["$defs"]
     for (type_, field), words in SEED_WORDS.items():
         shape = definitions[frames.SERVER[type_].__name__]["properties"][field]
         assert set(shape["enum"]) == words
@@ -157,7 +157,7 @@ def _compare_object(side: str, at: str, old: _Shape, new: _Shape, found: list[st
 
 
 def test_only_additions_since_1_0() -> None:
-    assert _broken(BASELINE, frames.schema()) == []
+    assert _broken(BASELINE, envelope.schema()) == []
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomid.lmp.frames import RunDelta, decode_client, encode_payload
-from loomid.wire import valid_json_text
+from loomid.lmp.envelope import decode_client, encode_payload
+from loomid.lmp.frames import RunDelta
+from loomid.text import valid_json_text
 
 pieces = st.one_of(
     st.text(max_size=4),

@@ -11,23 +11,23 @@ import msgspec
 import pytest
 
 from loomid.errors import PhoneError
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from tests.support import vectors
 
 SERVER = vectors.load("server")
 CLIENT = vectors.load("client")
 INVALID = vectors.load("invalid")
-SCHEMA = frames.schema()
+SCHEMA = envelope.schema()
 
 
 def _read_client(frame: object) -> frames.Payload:
-    payload = frames.decode_client(json.dumps(frame)).payload
+    payload = envelope.decode_client(json.dumps(frame)).payload
     assert payload is not None
     return payload
 
 
 def _read_server(frame: object) -> frames.Payload:
-    return frames.decode_server(json.dumps(frame))[1]
+    return envelope.decode_server(json.dumps(frame))[1]
 
 
 def _validator(side: str, type_: str) -> jsonschema.Draft202012Validator:
@@ -50,16 +50,16 @@ def test_every_type_has_a_vector_of_its_name(table: dict[str, Any], files: dict[
 @pytest.mark.parametrize("stem", SERVER)
 def test_server_frame_encodes_again_to_the_same(stem: str) -> None:
     golden = SERVER[stem]
-    frame, payload = frames.decode_server(json.dumps(golden))
-    parts = frames.frame_parts(
+    frame, payload = envelope.decode_server(json.dumps(golden))
+    parts = envelope.frame_parts(
         frame.type,
         frame.ts,
         frame.task_id,
         frame.run_id,
-        frames.encode_payload(payload),
+        envelope.encode_payload(payload),
         replay=frame.replay,
     )
-    again = frames.render(frame.seq, parts)
+    again = envelope.render(frame.seq, parts)
     assert json.loads(again) == golden
     # Field order too: the file is what loomid sends, but for white space.
     assert json.dumps(json.loads(again)) == json.dumps(golden)
@@ -70,7 +70,7 @@ def test_server_frame_encodes_again_to_the_same(stem: str) -> None:
 def test_client_frame_encodes_again_to_the_same(stem: str) -> None:
     golden = CLIENT[stem]
     payload = _read_client(golden)
-    again = json.loads(frames.encode_payload(payload))
+    again = json.loads(envelope.encode_payload(payload))
     body = golden.get("payload", {})
     assert {name: again[name] for name in body} == body
     if "@" not in stem:
@@ -84,7 +84,7 @@ def test_invalid_frame_is_refused_with_its_code(stem: str) -> None:
     vector = INVALID[stem]
     text = vector["text"] if "text" in vector else json.dumps(vector["frame"])
     try:
-        frame = frames.decode_client(text)
+        frame = envelope.decode_client(text)
     except PhoneError as error:
         said = (error.code, getattr(error, "request_id", None))
         message = error.message
@@ -123,7 +123,7 @@ def test_unknown_fields_are_ignored_and_required_ones_missed(
             continue
         less = copy.deepcopy(frame)
         del vectors.reach(less["payload"], path)[field.encode_name]
-        with pytest.raises((frames.BadPayload, msgspec.ValidationError), match=field.encode_name):
+        with pytest.raises((envelope.BadPayload, msgspec.ValidationError), match=field.encode_name):
             read(less)
         assert not _validator(side, frame["type"]).is_valid(less["payload"])
 
@@ -153,12 +153,12 @@ def test_broken_text_becomes_the_replacement_character(
     *above, last = (0 if step == "*" else step for step in path)
     vectors.reach(golden["payload"], tuple(above))[last] = "MARK"
     text = json.dumps(golden).replace("MARK", escaped)
-    payload = json.loads(frames.encode_payload(_decode(text)))
+    payload = json.loads(envelope.encode_payload(_decode(text)))
     assert vectors.reach(payload, tuple(above))[last] == _BROKEN[escaped]
 
 
 def _decode(text: str) -> frames.Payload:
-    payload = frames.decode_client(text).payload
+    payload = envelope.decode_client(text).payload
     assert payload is not None
     return payload
 

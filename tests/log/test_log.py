@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.database import FILE_MARK
-from loomid.lmp import facts, frames
+from loomid.lmp import envelope, facts
 from loomid.log import Batch, Gone
 from loomid.positions import BLOCK, Exhausted
 from loomid.store import BOOTS_KEPT, Store
@@ -276,7 +276,7 @@ async def test_lasting_events_come_back_as_replay(path: Path):
             "approval.resolved",
             "run.completed",
         ]
-        frame, _ = frames.decode_server(frames.render(7, found[0].parts))
+        frame, _ = envelope.decode_server(envelope.render(7, found[0].parts))
         assert (frame.replay, frame.ts, frame.seq) == (True, 50.0, 7)
         found = await log.lasting(start, upto, 1, 60.0)
         assert [one.position for one in found] == [upto]

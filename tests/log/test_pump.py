@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomid import wire
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from loomid.lmp.runs import Runs
 from loomid.vault import Vault
 from tests.support.link import Shim, until
@@ -169,7 +169,7 @@ async def test_a_clock_that_is_set_back(tmp_path: Path, host: Host):
             # Coalesced text is due by the clock of the fold, which goes on.
             await until(lambda i=i: text_of(half.shown()).endswith(str(i)), 2.0)
         stamps = [
-            frames.decode_server(frames.render(one.position, one.parts))[0].ts
+            envelope.decode_server(envelope.render(one.position, one.parts))[0].ts
             for one in half.log.read(half.start, 999)
         ]
         assert all(one <= two for one, two in pairwise(stamps))

@@ -26,6 +26,16 @@ def words(count: int) -> str:
     return " ".join(f"w{index}" for index in range(count))
 
 
+def went_through(end: Got) -> bool:
+    """Whether the tool of this run did its work, by what Hermes told the model of it.
+
+    An interrupt of Hermes is a mark on a thread's id. When the /stop of one session comes as
+    its tool ends, the mark may outlive it and hit the tool of another session whose thread
+    has the same id (seen in 0.22 on a busy machine). That is then the truth to be told.
+    """
+    return "[Command interrupted]" not in end.payload["text"]
+
+
 @scenario
 async def say(player: Player) -> None:
     started, end = await player.play("say 12 60")
@@ -53,7 +63,7 @@ async def tool(player: Player) -> None:
     done = await player.event("run.tool_finished", run_id=run_id)
     assert (begun.payload["tool"], begun.payload["index"]) == ("terminal", 0)
     assert "echo hi" in begun.payload["preview"]
-    assert done.payload["ok"] is True
+    assert done.payload["ok"] is went_through(end)
     assert end.payload["text"].startswith("done: ")
     assert begun.seq < done.seq < end.seq
     shown = player.text(run_id)
@@ -124,8 +134,8 @@ async def approval_once(player: Player) -> None:
     assert resolved.payload["choice"] == "once"
     assert (resolved.payload["decided_by"], resolved.payload["outcome"]) == ("remote", "applied")
     done = await player.event("run.tool_finished", run_id=started.payload["run_id"])
-    assert done.payload["ok"] is True
-    await player.ended(started.payload["run_id"])
+    end = await player.ended(started.payload["run_id"])
+    assert done.payload["ok"] is went_through(end)
     late = await resolve(player, approval, "deny")
     assert late.payload["code"] == "already_resolved"
     player.check()
@@ -357,7 +367,8 @@ async def texts_like_answers(player: Player) -> None:
         for g in player.phone.events("approval.resolved")
         if g.payload["approval_id"] == approval.payload["approval_id"]
     ]
-    assert not pending or pending[0].payload["decided_by"] == "timeout"
+    # It ran out, or Hermes gave it up (see went_through): no text decided it.
+    assert all(g.payload["outcome"] in ("expired", "cancelled") for g in pending), pending
     await resolve(player, approval, "deny")
     resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
     assert resolved.payload["choice"] == "deny"

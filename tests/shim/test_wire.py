@@ -15,7 +15,7 @@ import pytest
 from hermes_shim import facts as shim
 from hermes_shim import wire as shim_wire
 from hermes_shim.facts import HOOKS, observer, plain
-from loomid import wire
+from loomid import hermes_words, wire
 from loomid.lmp import facts
 
 ADAPTER = Path(__file__).parents[2] / "hermes_shim" / "adapter.py"
@@ -105,7 +105,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 def typed(queue: Queue) -> Any:
     ((kind, body),) = queue.facts
-    return facts.parse(kind, wire.body_of(kind, body))
+    return facts.parse(kind, hermes_words.body_of(kind, body))
 
 
 def test_a_tool_call(queue: Queue) -> None:
@@ -148,19 +148,19 @@ def test_an_error_is_its_message(queue: Queue) -> None:
 def test_a_sent_text() -> None:
     body = {"chat_id": "c", "session_key": "k", "message_id": "m", "text": "hi", "reply_to": None}
     meta = {"notify": True, "_interim_send": 0, "job_id": "j", "thread_id": "x"}
-    fact = facts.parse("sent", wire.body_of("sent", {**body, "metadata": meta}))
+    fact = facts.parse("sent", hermes_words.body_of("sent", {**body, "metadata": meta}))
     assert (fact.notify, fact.expect_edits, fact.interim, fact.job_id) == (True, False, False, "j")
-    fact = facts.parse("sent", wire.body_of("sent", {**body, "metadata": None}))
+    fact = facts.parse("sent", hermes_words.body_of("sent", {**body, "metadata": None}))
     assert (fact.notify, fact.job_id) == (False, None)
 
 
 def test_what_is_typed_already_stays() -> None:
     fact = wire.ToolStarted("t", "s", 1, "c", "terminal", "ls")
     body = asdict(fact)
-    assert facts.parse("tool.started", wire.body_of("tool.started", body)) == fact
+    assert facts.parse("tool.started", hermes_words.body_of("tool.started", body)) == fact
 
 
 def test_what_does_not_fit_is_refused() -> None:
     for body in ({"turn_id": "t"}, {"turn_id": ["t"], "text": "x"}):
         with pytest.raises(msgspec.ValidationError):
-            facts.parse("turn.answered", wire.body_of("turn.answered", body))
+            facts.parse("turn.answered", hermes_words.body_of("turn.answered", body))

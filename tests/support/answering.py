@@ -17,7 +17,7 @@ from loomid import wire
 from loomid.commands import Commands
 from loomid.errors import PhoneError
 from loomid.gateway import Gateways
-from loomid.lmp import frames, ids
+from loomid.lmp import envelope, frames, ids
 from loomid.log import Log
 from loomid.pump import Pump
 from loomid.store import Store
@@ -209,10 +209,10 @@ class Side:
 
     async def ask(self, type_: str, device: Device = PHONE, /, **payload: Any) -> dict[str, Any]:
         """The payload of a request's result. Raises PhoneError."""
-        frame = frames.decode_client(json.dumps({"v": 1, "type": type_, "payload": payload}))
+        frame = envelope.decode_client(json.dumps({"v": 1, "type": type_, "payload": payload}))
         answer, result = await self.commands.execute(device, frame)
         assert answer == f"{type_}.result"
-        fields: dict[str, Any] = json.loads(frames.encode_payload(result))
+        fields: dict[str, Any] = json.loads(envelope.encode_payload(result))
         return fields
 
     async def refused(self, type_: str, device: Device = PHONE, /, **payload: Any) -> PhoneError:

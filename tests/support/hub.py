@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomid.errors import UnknownTask
 from loomid.hub import Hub, HubConfig
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from loomid.lmp.pairing import Secret
 from loomid.log import Batch, Log
 from loomid.store import Store
@@ -27,7 +27,7 @@ ADMIN_TOKEN = "the admin token"
 SERVER = HubConfig(server_name="test server", server_version="0.0")
 
 
-async def answer(_: Any, frame: frames.ClientFrame) -> tuple[str, frames.Payload]:
+async def answer(_: Any, frame: envelope.ClientFrame) -> tuple[str, frames.Payload]:
     """The requests of a server without gateways."""
     if isinstance(frame.payload, frames.TaskList):
         return "task.list.result", frames.TaskListResult(tasks=[], request_id=frame.request_id)

@@ -7,7 +7,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from loomid.lmp import facts, frames
+from loomid.lmp import envelope, facts, frames
 from loomid.lmp.frames import Event
 from loomid.log import Batch, Entry, Log
 from loomid.store import Store
@@ -104,7 +104,7 @@ def arrival(n: int, gateway_id: str = "gw", boot: str = "b", text: str = "x") ->
 
 def text_of(entry: Entry) -> str:
     """The text of a delta as a phone gets it."""
-    _, payload = frames.decode_server(frames.render(entry.position, entry.parts))
+    _, payload = envelope.decode_server(envelope.render(entry.position, entry.parts))
     assert isinstance(payload, frames.RunDelta)
     return payload.text
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from loomid import wire
+from loomid import hermes_words, wire
 from loomid.lmp import facts
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Peer:
                     ]
                 case wire.Facts():
                     for n, t, kind, said in message.facts:
-                        fact = facts.parse(kind, wire.body_of(kind, said))
+                        fact = facts.parse(kind, hermes_words.body_of(kind, said))
                         where = {"kind": kind, "n": n, "t": t, "boot": message.boot}
                         self.facts.append({**asdict(fact), **where})
                     return [wire.Ack(message.boot, message.facts[-1][0])]

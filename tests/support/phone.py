@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from loomid.lmp.frames import Frame
+    from loomid.lmp.envelope import Frame
 
 WAIT_S = 10.0
 
@@ -179,7 +179,7 @@ class Connection:
         self._changed.set()
 
     async def _take(self, text: str) -> None:
-        frame, _ = frames.decode_server(text)
+        frame, _ = envelope.decode_server(text)
         got = Got(frame, msgspec.json.decode(frame.payload))
         self.got.append(got)
         assert frame.event_id == f"e_{frame.seq}"

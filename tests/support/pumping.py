@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomid import wire
 from loomid.gateway import Gateways
-from loomid.lmp import frames
+from loomid.lmp import envelope, frames
 from loomid.log import Log
 from loomid.pump import Pump
 from loomid.store import Store
@@ -48,7 +48,7 @@ class Half:
 
 
 def payloads(entries: Iterable[Entry]) -> list[frames.Payload]:
-    found = (frames.decode_server(frames.render(one.position, one.parts)) for one in entries)
+    found = (envelope.decode_server(envelope.render(one.position, one.parts)) for one in entries)
     return [payload for _, payload in found]
 
 

@@ -1,0 +1,108 @@
+"""From Hermes' words to ours: what a shim passed on, as the facts of wire.py.
+
+The shim tells what a hook was given under Hermes' own names; whatever can be wrong or
+missing in it is put right here, where mending it costs no restart of a gateway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from loomid.wire import FACTS, LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OURS = {
+    "api_call_count": "call",
+    "assistant_message": "text",
+    "assistant_response": "text",
+    "delta": "text",
+    "duration_ms": "ms",
+    "final_text": "text",
+    "kind": "channel",
+    "tool_call_id": "call_id",
+    "tool_name": "tool",
+    "turn_exit_reason": "reason",
+    "user_message": "text",
+}
+"""Hermes' names of what a hook tells → those of the facts."""
+
+
+def body_of(kind: str, said: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a fact of this kind from what a shim said, as near as can be.
+
+    What Hermes left out becomes empty; what does not fit stays, and is refused when the
+    fact is made. Fields that have our names already are kept.
+    """
+    body = {_OURS.get(name, name): value for name, value in said.items()}
+    derive = _DERIVED.get(kind)
+    body |= derive(body) if derive is not None else {}
+    for each in fields(FACTS[kind]):
+        if each.name in body:
+            body[each.name] = _cast(str(each.type), body[each.name])
+    return body
+
+
+def _cast(wanted: str, value: object) -> object:
+    if wanted.startswith("str") and isinstance(value, (int, float)):
+        return str(value)
+    if wanted == "bool" and isinstance(value, (int, float, str)):
+        return bool(value)
+    if value is None and "None" not in wanted:
+        return _EMPTY.get(wanted)
+    return value
+
+
+_EMPTY: dict[str, Any] = {"str": "", "int": 0, "float": 0.0, "bool": False}
+
+
+def _shown(body: dict[str, Any]) -> dict[str, Any]:
+    text = body.get("text")
+    return {"text": text[:LIMIT]} if isinstance(text, str) else {}
+
+
+def _api_ended(body: dict[str, Any]) -> dict[str, Any]:
+    """A call that only asks for tools has no text: none, not an unknown one."""
+    return {"text": body["text"] or ""} if "text" in body else {}
+
+
+def _api_failed(body: dict[str, Any]) -> dict[str, Any]:
+    error = body.get("error")
+    text = error.get("message") if isinstance(error, dict) else error
+    return {"error": text[:LIMIT] if isinstance(text, str) else text}
+
+
+def _tool_started(body: dict[str, Any]) -> dict[str, Any]:
+    """`call`: the model call it came from is the end of <turn>:api:<n>, the request's id."""
+    if "args" not in body:
+        return {}
+    args = body["args"] if isinstance(body["args"], dict) else {}
+    lines = [f"{v}" if k == "command" else f"{k}: {v}" for k, v in list(args.items())[:8]]
+    call = str(body.get("api_request_id") or "").rpartition(":api:")[2]
+    return {"preview": "\n".join(lines)[:LIMIT], "call": int(call) if call.isdecimal() else 0}
+
+
+def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:
+    return {} if "answerable" in body else {"answerable": bool(body.get("choices"))}
+
+
+def _sent(body: dict[str, Any]) -> dict[str, Any]:
+    if "metadata" not in body:
+        return {}
+    meta = body["metadata"] if isinstance(body["metadata"], dict) else {}
+    flags = {"notify": "notify", "expect_edits": "expect_edits", "interim": "_interim_send"}
+    told = {ours: bool(meta.get(theirs)) for ours, theirs in flags.items()}
+    return {**told, "job_id": meta.get("job_id")}
+
+
+_DERIVED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "turn.started": _shown,
+    "injected": _shown,
+    "api.ended": _api_ended,
+    "api.failed": _api_failed,
+    "tool.started": _tool_started,
+    "approval.asked": _approval_asked,
+    "sent": _sent,
+}
