@@ -80,12 +80,18 @@ async def tool_with_text_before_it(player: Player) -> None:
     assert end.payload["text"].startswith("done: ")
 
 
+async def streaming(player: Player, text: str) -> Got:
+    """Begin a run and wait until its text has begun to come."""
+    request_id, _ = await player.send(text)
+    started = await player.started(request_id)
+    await player.event("run.delta", run_id=started.payload["run_id"])
+    return started
+
+
 @scenario
 async def cancel_mid_stream(player: Player) -> None:
-    request_id, _ = await player.send("slow 20")
-    started = await player.started(request_id)
+    started = await streaming(player, "slow 20")
     run_id = started.payload["run_id"]
-    await player.event("run.delta", run_id=run_id)
     answer = await player.request("run.cancel", run_id=run_id)
     assert answer.payload["state"] == "cancelling", answer.payload
     end = await player.ended(run_id)
@@ -106,9 +112,8 @@ async def cancel_mid_stream(player: Player) -> None:
 
 async def while_busy(player: Player, mode: str, second: str = "say 3") -> tuple[Got, str, str]:
     """A second message while the first streams: the first run, and the second request."""
-    request_id, task_id = await player.send("slow 4")
-    started = await player.started(request_id)
-    await player.event("run.delta", run_id=started.payload["run_id"])
+    started = await streaming(player, "slow 4")
+    task_id = started.payload["task_id"]
     second_id, same = await player.send(second, task_id=task_id, mode=mode)
     assert same == task_id
     return started, second_id, task_id
@@ -232,10 +237,8 @@ async def task_list(player: Player) -> None:
 
 @scenario
 async def pause_and_resume(player: Player) -> None:
-    request_id, _ = await player.send("slow 20")
-    started = await player.started(request_id)
+    started = await streaming(player, "slow 20")
     run_id = started.payload["run_id"]
-    await player.event("run.delta", run_id=run_id)
     paused = await player.request("run.pause", run_id=run_id)
     assert paused.payload["state"] == "pausing", paused.payload
     await player.ended(run_id)
