@@ -125,8 +125,9 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def on_processing_complete(self, event: Any, outcome: Any) -> None:
         """Hermes is done with it."""
-        ids = {"message_id": event.message_id, "outcome": outcome.value}
-        self._tell("processing.ended", event.source, **ids)
+        self._tell(
+            "processing.ended", event.source, message_id=event.message_id, outcome=outcome.value
+        )
 
     # ── commands: each returns the value of its result, or why nothing ran ──
 
@@ -140,11 +141,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _run(self, command: Message) -> None:
         """Run a command and tell how it ended."""
-        operation = getattr(self, f"_op_{command['op']}", None)
-        result: Message = {"error": "unknown_op"}
+        call = getattr(self, f"_op_{command['op']}", None)
         try:
-            if operation is not None:
-                result = await operation(command["id"], **command["args"])
+            result = (
+                await call(command["id"], **command["args"]) if call else {"error": "unknown_op"}
+            )
         except Exception as failure:  # noqa: BLE001 - whatever Hermes raises is the answer
             result = {"error": "failed", "detail": type(failure).__name__}
         state.link.reply({"id": command["id"], **result})
@@ -152,16 +153,16 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     async def _op_inject(
         self, _id: str, chat_id: str, text: str, message_id: str, mode: str, **origin: Any
     ) -> Message:
-        # Up to the hand-over there is no await: one step of the loop.
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
+        agent: Any = None if mode == "queue" else await self._agent(key)
+        # From here to the hand-over there is no await: one step of the loop.
         if runner._startup_restore_in_progress or runner._draining:
             return {"error": "starting"}
         self._heal_stale_session_lock(key)
         if mode != "command" and self._reserved(key, text):
             return {"error": "reserved_text"}
         event = self._event(source, text, message_id, mode, **origin)
-        agent = runner._running_agents.get(key)
         if mode == "command":
             await self.handle_message(event)
         elif key not in self._active_sessions:
@@ -189,20 +190,13 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             busy = self._key(source) in self._active_sessions
             said = {"message_id": message_id, "text": text, "mode": mode, "busy": busy}
             self._tell("injected", source, **said, **origin)
-        is_command = mode == "command"
-        kind = MessageEvent if CONTROL or is_command else _Plain
-        more = {"allow_gateway_control": is_command} if CONTROL else {}
+        kind = MessageEvent if CONTROL or mode == "command" else _Plain
+        more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
         return kind(text=text, source=source, message_id=message_id, **more)
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
         runner, store = self.gateway_runner, self._session_store
-        for _wait in range(100):
-            agent = runner._running_agents.get(session_key)
-            if agent is None or hasattr(agent, "interrupt"):
-                break
-            # Until a moment after its first hook, a turn's place is held by something else: /stop
-            # would free the session but leave the agent at work.
-            await asyncio.sleep(0.02)
+        agent = await self._agent(session_key)
         # From here to the hand-over there is no await: one step of the loop.
         entry = store.lookup_by_session_id(store.peek_session_id(session_key))
         source = getattr(entry, "origin", None)
@@ -258,6 +252,16 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     def _source(self, chat_id: str, **more: Any) -> Any:
         who = {"chat_type": "dm", "user_id": PLATFORM, "user_name": "Loomi"}
         return self.build_source(chat_id=chat_id, **who, **more)
+
+    async def _agent(self, key: str) -> Any:
+        """The agent at work there. Until a moment after its first hook something else holds its
+        place: nothing could be steered, and /stop would free the session but not end the work."""
+        for _ in range(100):
+            agent = self.gateway_runner._running_agents.get(key)
+            if agent is None or hasattr(agent, "interrupt"):
+                break
+            await asyncio.sleep(0.02)
+        return agent
 
     def _key(self, source: Any) -> str:
         return str(self.gateway_runner._session_key_for_source(source))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_shim.link import Link
+from tests.bench.hook_cost import Owner
 from tests.support.daemon import Daemon
 from tests.support.host import delta, identity
 from tests.support.phone import Phone
@@ -29,13 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 def host(socket: str, rate: float, seconds: float) -> None:
     """The host process: deltas at a steady pace, each told on stdout too."""
-    link = Link(
-        identity(),
-        [f"ipc://{socket}"],
-        execute=lambda _: None,
-        inventory=lambda: link.emit("inventory", {"keys": [], "approvals": []}),
-        log=logging.getLogger("bench"),
-    )
+    link = Link(identity(), [f"ipc://{socket}"], Owner)
     link.start()
     while link.state != "linked":
         time.sleep(0.01)
