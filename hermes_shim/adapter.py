@@ -21,7 +21,7 @@ from tools import approval, clarify_gateway, slash_confirm
 from .cli import runtime_dirs
 from .facts import HOOKS, plain, state, watch
 from .link import Link
-from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, once
+from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
 CONTROL = hasattr(MessageEvent, "allow_gateway_control")
@@ -98,15 +98,15 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     async def send(self, chat_id: str, content: str, reply_to: Any = None, **more: Any) -> Any:
         """Tell loomid of a text; always a success, or Hermes would send it twice."""
         message_id = f"out-{state.boot}-{next(state.serial)}"
-        ids = {"chat_id": chat_id, "message_id": message_id, "reply_to": reply_to}
-        said = {"text": content, "metadata": plain(more.get("metadata"))}
-        self._tell("sent", self._source(chat_id), **ids, **said)
+        said = {"chat_id": chat_id, "text": content, "reply_to": reply_to}
+        said["metadata"] = plain(more.get("metadata"))
+        self._tell("sent", self._source(chat_id), message_id, **said)
         return SendResult(success=True, message_id=message_id)
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, **more: Any) -> Any:
         """Tell loomid of the text that replaces a sent one."""
-        said = {"message_id": message_id, "text": content, "finalize": more.get("finalize")}
-        self._tell("edited", self._source(chat_id), chat_id=chat_id, **said)
+        said = {"chat_id": chat_id, "text": content, "finalize": more.get("finalize")}
+        self._tell("edited", self._source(chat_id), message_id, **said)
         return SendResult(success=True, message_id=message_id)
 
     async def send_exec_approval(self, *_: Any, **__: Any) -> Any:
@@ -121,13 +121,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def on_processing_start(self, event: Any) -> None:
         """Hermes takes up one of our messages."""
-        self._tell("processing.started", event.source, message_id=event.message_id)
+        self._tell("processing.started", event.source, event.message_id)
 
     async def on_processing_complete(self, event: Any, outcome: Any) -> None:
         """Hermes is done with it."""
-        self._tell(
-            "processing.ended", event.source, message_id=event.message_id, outcome=outcome.value
-        )
+        self._tell("processing.ended", event.source, event.message_id, outcome=outcome.value)
 
     # ── commands: each returns the value of its result, or why nothing ran ──
 
@@ -141,12 +139,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _run(self, command: Message) -> None:
         """Run a command and tell how it ended."""
-        call = getattr(self, f"_op_{command['op']}", None)
+        run = getattr(self, f"_op_{command['op']}", None)
         try:
-            result = (
-                await call(command["id"], **command["args"]) if call else {"error": "unknown_op"}
-            )
+            result = await run(command["id"], **command["args"]) if run else {"error": "unknown_op"}
         except Exception as failure:  # noqa: BLE001 - whatever Hermes raises is the answer
+            log.error("loomi: %s failed: %s", command["op"], type(failure).__name__)
             result = {"error": "failed", "detail": type(failure).__name__}
         state.link.reply({"id": command["id"], **result})
 
@@ -188,8 +185,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         """A message for Hermes, told to loomid just before it is handed over."""
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
-            said = {"message_id": message_id, "text": text, "mode": mode, "busy": busy}
-            self._tell("injected", source, **said, **origin)
+            self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
         kind = MessageEvent if CONTROL or mode == "command" else _Plain
         more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
         return kind(text=text, source=source, message_id=message_id, **more)
@@ -246,8 +242,9 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     # ── Hermes' own names for things ──
 
-    def _tell(self, kind: str, source: Any, **said: Any) -> None:
-        state.link.emit(kind, {"session_key": self._key(source), **said})
+    def _tell(self, kind: str, source: Any, message_id: str, **said: Any) -> None:
+        ids = {"session_key": self._key(source), "message_id": message_id}
+        state.link.emit(kind, {**said, **ids})
 
     def _source(self, chat_id: str, **more: Any) -> Any:
         who = {"chat_type": "dm", "user_id": PLATFORM, "user_name": "Loomi"}
