@@ -198,7 +198,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         source = getattr(entry, "origin", None)
         find = getattr(runner, "_delivery_adapter_for", None) or runner._adapter_for_source
         adapter = source and find(source)
-        runs = getattr(agent, "_current_turn_id", None) == turn_id not in state.over
+        runs = getattr(agent, "_current_turn_id", None) == turn_id and turn_id not in state.over
         if not runs or adapter is None:
             return {"error": "not_active"}
         # What waits behind the run: the slot, then the overflow.

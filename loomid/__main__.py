@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from loomid import __version__, journal
 from loomid import config as settings
-from loomid import journal
 from loomid.errors import StartupError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ INTERRUPTED = 130
 @click.option("--runtime-dir", metavar="DIR", help="Where the sockets for Hermes and loomictl are.")
 @click.option("--config", "config_file", metavar="FILE", help="The loomid.toml to read.")
 @click.option("--demo", is_flag=True, help="Try it without Hermes: a scripted agent.")
-@click.version_option(package_name="loomid", prog_name="loomid")
+@click.version_option(__version__, prog_name="loomid")
 def main(
     listen: str | None,
     state_dir: str | None,

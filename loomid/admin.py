@@ -96,10 +96,9 @@ class Admin:
 
     async def _outcome(self, request: web.Request) -> web.Response:
         try:
-            ref = bytes.fromhex(request.match_info["ref"])
-        except ValueError:
+            device = await self._hub.outcome(bytes.fromhex(request.match_info["ref"]))
+        except (ValueError, KeyError):
             raise _no(404, "there is no such pairing code") from None
-        device = await self._hub.outcome(ref)
         paired = None if device is None else {"device_id": device.device_id, "name": device.name}
         return web.json_response({"paired": paired})
 

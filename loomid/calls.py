@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from loomid import wire
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomid.roster import Boot
-
-log = logging.getLogger("loomid.gateway")
 
 
 class CommandFailed(LoomiError):
@@ -74,16 +71,15 @@ class Calls:
         finally:
             del self._waiting[key]
 
-    def settle(self, result: wire.Result) -> None:
-        """A result came, in time or late."""
+    def settle(self, result: wire.Result) -> bool:
+        """A result came; False: too late, or nobody had asked."""
         # Also `unknown_command` is for both: the shim never runs what it denied once.
         keys = [(asked, result.id) for asked in (wire.Recall, wire.Command)]
         found = [self._waiting[key] for key in keys if key in self._waiting]
-        if not found:
-            log.info("late result of command %.64r", result.id)
         for _, future in found:
             if not future.done():
                 future.set_result(result)
+        return bool(found)
 
     def broken(self, boot: Boot | None) -> None:
         """Nothing more is heard of this process (None: of any)."""

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import adminclient, config, terminal, values
+from loomid import __version__, adminclient, config, terminal, values
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,10 +120,15 @@ def _json(value: object) -> None:
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
+def _say(line: str) -> None:
+    """One line in which a phone or a gateway may have named itself."""
+    click.echo(terminal.plain(line))
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--runtime-dir", metavar="DIR", help="Where loomid's admin socket is.")
 @click.option("--state-dir", metavar="DIR", help="loomid's state directory, if not the usual.")
-@click.version_option(package_name="loomid", prog_name="loomictl")
+@click.version_option(__version__, prog_name="loomictl")
 @click.pass_context
 def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> None:
     """Pair phones with loomid and look after them.
@@ -168,7 +173,7 @@ def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_
     if as_json:
         _json({"paired": paired})
     elif paired is not None:
-        click.echo(f"Paired {paired['name']} ({paired['device_id']}).")
+        _say(f"Paired {paired['name']} ({paired['device_id']}).")
     if paired is None:
         raise Failed("the pairing code ran out; nothing was paired")
 
@@ -215,7 +220,7 @@ def revoke(asked: Asked, device: str) -> None:
     """Forget DEVICE (its id, the beginning of it, or its name) and cut its connection."""
     found = asked.device(device)
     asked.call("DELETE", f"/devices/{quote(found['device_id'], safe='')}")
-    click.echo(f"Revoked {found['name']} ({found['device_id']}).")
+    _say(f"Revoked {found['name']} ({found['device_id']}).")
 
 
 @main.command()
@@ -226,7 +231,7 @@ def rename(asked: Asked, device: str, name: str) -> None:
     """Give DEVICE another NAME."""
     found = asked.device(device)
     asked.call("PATCH", f"/devices/{quote(found['device_id'], safe='')}", body={"name": name})
-    click.echo(f"Renamed {found['name']} to {name}.")
+    _say(f"Renamed {found['name']} to {name}.")
 
 
 @main.command()
@@ -242,7 +247,7 @@ def status(asked: Asked, as_json: bool) -> None:
     click.echo(f"loomid {found['version']} (pid {found['pid']}), up {_span(found['uptime_s'])}")
     click.echo(f"phones connect to {found['url']} (listening on {listening})")
     for line in _gateway_lines(found):
-        click.echo(line)
+        _say(line)
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{len(found['devices'])} devices, {connected} connected")
     click.echo(f"{found['pending_approvals']} approvals wait; log at {found['log']['position']}")
@@ -285,6 +290,7 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    rows = [tuple(map(terminal.plain, row)) for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     for row in [head, *rows]:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

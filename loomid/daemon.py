@@ -24,7 +24,7 @@ from loomid.pump import Pump
 from loomid.status import Status
 from loomid.store import Store
 from loomid.vault import Vault
-from loomid.web import Web, WebConfig, check_bind
+from loomid.web import Web, WebConfig
 from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ async def run(config: Config, *, demo: bool = False) -> None:
         held.callback(notifier.close)
         door = doors.open_door(config, notify.inherited_sockets(os.environ))
         held.callback(door.close)
-        check_bind(door.sockets, tls=config.tls, allow=config.allow_insecure_bind)
         store = await Store.open(config.state_dir / DATABASE, time.time)
         held.push_async_callback(store.close)
         events = await Log.open(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loomid.errors import TokenExpired, TokenUsed, Unauthorized
 from loomid.lmp import pairing
@@ -25,6 +26,8 @@ log = logging.getLogger("loomid.devices")
 
 _REMEMBERED_FAILURES = 1024
 _PRUNE_S = 3600.0
+_TOKENS_KEPT_S = pairing.MAX_TOKEN_TTL_S
+"""After it ran out: until then a late phone is told what became of it."""
 _SAVED_AT_ONCE = 50
 _INFO_CHARS = 100
 _NOBODY = bytes(32)
@@ -35,7 +38,8 @@ _NOBODY = bytes(32)
 class _Minted:
     name: str | None
     expires: float
-    redeemed: asyncio.Future[Device] = field(default_factory=asyncio.Future)
+    redeemed: asyncio.Future[Device | None] = field(default_factory=asyncio.Future)
+    """None: by a device that is gone again."""
 
 
 class Devices:
@@ -55,10 +59,14 @@ class Devices:
         self._pruned_at = 0.0
 
     async def load(self) -> None:
-        """Read the devices; those not yet confirmed get their time from now on."""
+        """Read devices and tokens; devices not yet confirmed get their time from now on."""
         self._known = {device.device_id: device for device in await self._vault.devices()}
-        now = self._clock()
+        now = asyncio.get_running_loop().time()  # a clock that is set must remove nobody
         self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
+        for token_hash, expires, name, used, device_id in await self._vault.tokens():
+            minted = self._minted[token_hash] = _Minted(name, expires)
+            if used:
+                minted.redeemed.set_result(self._known.get(device_id or ""))
 
     def all(self) -> list[Device]:
         """The paired devices, oldest first."""
@@ -93,10 +101,8 @@ class Devices:
         return token, expires
 
     async def outcome(self, token_hash: bytes) -> Device | None:
-        """Wait until a token of this process was redeemed, or ran out (None)."""
-        minted = self._minted.get(token_hash)
-        if minted is None:
-            return None
+        """Wait until a token was redeemed, or ran out (None). Raises KeyError."""
+        minted = self._minted[token_hash]
         try:
             async with asyncio.timeout(max(0.0, minted.expires - self._clock())):
                 return await asyncio.shield(minted.redeemed)
@@ -130,7 +136,7 @@ class Devices:
             case "ok":
                 pass
         self._known[device.device_id] = device
-        self._gone_at[device.device_id] = now
+        self._gone_at[device.device_id] = asyncio.get_running_loop().time()
         if minted is not None and not minted.redeemed.done():
             minted.redeemed.set_result(device)
         log.info("paired %s", pairing.short(device.device_id))
@@ -161,13 +167,11 @@ class Devices:
             await self._vault.confirm_device(device.device_id)
         self._gone_at.pop(device.device_id, None)
         return self._seen(
-            replace(
-                device,
-                confirmed=True,
-                model=info.model[:_INFO_CHARS] or device.model,
-                os=info.os[:_INFO_CHARS] or device.os,
-                app_version=info.app_version[:_INFO_CHARS] or device.app_version,
-            )
+            device,
+            confirmed=True,
+            model=info.model[:_INFO_CHARS] or device.model,
+            os=info.os[:_INFO_CHARS] or device.os,
+            app_version=info.app_version[:_INFO_CHARS] or device.app_version,
         )
 
     def left(self, device_id: str) -> None:
@@ -175,34 +179,43 @@ class Devices:
         device = self._known.get(device_id)
         if device is not None:
             if not device.confirmed:
-                self._gone_at[device_id] = self._clock()
+                self._gone_at[device_id] = asyncio.get_running_loop().time()
             self._seen(device)
 
-    def _seen(self, device: Device) -> Device:
+    def _seen(self, device: Device, **changes: Any) -> Device:  # noqa: ANN401 - its fields
         """Stored by `tend`: a thousand phones that come back at once must not wait for it."""
         self._unsaved.add(device.device_id)
-        return self._put(replace(device, last_seen=self._clock()))
+        return self._change(device, last_seen=self._clock(), **changes)
 
     async def save(self, most: int) -> None:
         """Store when devices were seen and what they said of themselves."""
         for device_id in list(self._unsaved)[:most]:
             self._unsaved.discard(device_id)
             device = self._known.get(device_id)
-            if device is not None and device.last_seen is not None:
+            if device is None or device.last_seen is None:
+                continue
+            try:
                 await self._vault.seen(
                     device_id, device.last_seen, device.model, device.os, device.app_version
                 )
+            except sqlite3.Error:
+                self._unsaved.add(device_id)
+                raise
 
     async def move_base(self, device: Device, base: int) -> Device:
         """Give the device's numbers another start, on disk before this returns."""
         await self._vault.set_base(device.device_id, base)
-        return self._put(replace(device, base=base))
+        return self._change(device, base=base)
 
-    def _put(self, device: Device) -> Device:
-        """Remember a changed device, unless it was revoked meanwhile."""
+    def _change(self, device: Device, **changes: Any) -> Device:  # noqa: ANN401 - its fields
+        """Remember changes of what is known by now: `device` may be older than a wait.
+
+        A device that was revoked meanwhile stays forgotten.
+        """
+        changed = replace(self._known.get(device.device_id, device), **changes)
         if device.device_id in self._known:
-            self._known[device.device_id] = device
-        return device
+            self._known[device.device_id] = changed
+        return changed
 
     # ── management ──────────────────────────────────────────────────────────
 
@@ -212,27 +225,38 @@ class Devices:
             return False
         device = self._known.get(device_id)
         if device is not None:
-            self._put(replace(device, name=name))
+            self._change(device, name=name)
         return True
 
     async def remove(self, device_id: str) -> bool:
-        """Forget a device: its credential opens nothing from now on."""
+        """Forget a device: its credential opens nothing from now on.
+
+        It is known again when that cannot be stored, so that it can be tried again.
+        """
         known = self._known.pop(device_id, None)
+        try:
+            gone = await self._vault.remove_device(device_id)
+        except sqlite3.Error:
+            if known is not None:  # else it would be back after the next start, unasked
+                self._known[device_id] = known
+            raise
         self._gone_at.pop(device_id, None)
         self._snapshots.pop(device_id, None)
-        return await self._vault.remove_device(device_id) or known is not None
+        return gone or known is not None
 
     async def tend(self, connected: AbstractSet[str]) -> None:
         """Remove devices that never came back and tokens long gone; store what was seen."""
-        now = self._clock()
+        before = asyncio.get_running_loop().time() - self._claim_within_s
         for device_id, gone_at in list(self._gone_at.items()):
-            if device_id not in connected and now >= gone_at + self._claim_within_s:
+            if device_id not in connected and gone_at <= before:
                 await self.remove(device_id)
                 log.warning(
                     "removed %s: it never came back with its credential", pairing.short(device_id)
                 )
         await self.save(_SAVED_AT_ONCE)
-        if now >= self._pruned_at + _PRUNE_S:
+        now = self._clock()
+        if not 0 <= now - self._pruned_at < _PRUNE_S:
             self._pruned_at = now
-            self._minted = {k: m for k, m in self._minted.items() if now < m.expires + _PRUNE_S}
-            await self._vault.prune_tokens(now - pairing.MAX_TOKEN_TTL_S)
+            gone = now - _TOKENS_KEPT_S
+            self._minted = {k: m for k, m in self._minted.items() if m.expires >= gone}
+            await self._vault.prune_tokens(gone)

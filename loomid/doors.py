@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from loomid.errors import BusyError, ConfigError, StateError
 from loomid.lmp.pairing import Secret
-from loomid.values import address_text
+from loomid.values import address_text, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,14 +48,29 @@ class Door:
 
 def open_door(config: Config, inherited: list[socket.socket]) -> Door:
     """Load the certificate, then bind, unless the service manager has done that."""
+    sockets = inherited
     try:
         context, fingerprint = tls_context(config)
         sockets = inherited or listen(config)
+        check_bind(sockets, tls=config.tls, allow=config.allow_insecure_bind)
     except BaseException:
-        close(inherited)
+        close(sockets)
         raise
     url = config.public_url or default_url(config, sockets)
     return Door(sockets, context, fingerprint, url)
+
+
+def check_bind(sockets: Sequence[socket.socket], *, tls: bool, allow: bool) -> None:
+    """Refuse to listen beyond this host without TLS (LMP §3); looks at what is really bound."""
+    if tls or allow:
+        return
+    for one in sockets:
+        host = str(one.getsockname()[0])
+        if not is_loopback(host):
+            raise ConfigError(
+                f"listening on {host} without TLS: set LOOMI_TLS_CERT and LOOMI_TLS_KEY, "
+                "or LOOMI_ALLOW_INSECURE_BIND=true"
+            )
 
 
 def listen(config: Config) -> list[socket.socket]:

@@ -33,14 +33,16 @@ __all__ = ["CommandFailed", "GatewayState", "Gateways"]
 
 log = logging.getLogger("loomid.gateway")
 
-MESSAGE_MAX = 16 << 20  # four times what a shim sends at most
+MESSAGE_MAX = 8 << 20  # twice what a shim sends at most
+MESSAGES_MAX = 32  # of one shim that ZeroMQ holds for us; its window is no more than that
 ARRIVALS_MAX = 32_768  # eight windows of a shim; beyond, they wait in their own processes
+ARRIVED_BYTES_MAX = 16 << 20
 SLICE = 256  # messages in one step of the loop
 STOCK = "stock-"
 """Begins the id of a command whose answer is a fact."""
 STRANGER_BEATS = 45  # three times what a refused shim waits before it tries again
-ID_MAX = 128
 REPLACED = "another process is this gateway now: no more commands come here"
+WIRE_MAX = 1 << 31  # what is larger is no version
 _FROM_SHIM = {
     tag: wire.MESSAGES[tag] for tag in ("hello", "facts", "result", "beat", "bye")
 }  # what only loomid may say is an oddity here
@@ -77,6 +79,7 @@ class Gateways:
         self._logged: set[str] = set()
         self._arrived = asyncio.Event()
         self._paused = False
+        self._arrived_bytes = 0  # read since nothing was waiting
         self._dry = False  # all there was has been read, once since the last tick
         self._drain_due = False
         self._calls = Calls(self._send, deadline_s)
@@ -111,6 +114,7 @@ class Gateways:
     def _bind(self, sock: zmq.Socket[bytes]) -> None:
         sock.linger = 0
         sock.setsockopt(zmq.MAXMSGSIZE, MESSAGE_MAX)
+        sock.setsockopt(zmq.RCVHWM, MESSAGES_MAX)
         # Sending to who is gone is an error that we see, not silence.
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         before = os.umask(0o077)
@@ -132,7 +136,10 @@ class Gateways:
         for _ in range(SLICE):
             if self._socket is None:
                 return
-            self._paused = len(self._roster.arrivals) >= ARRIVALS_MAX
+            if not self._roster.arrivals:
+                self._arrived_bytes = 0
+            full = len(self._roster.arrivals) >= ARRIVALS_MAX
+            self._paused = full or self._arrived_bytes >= ARRIVED_BYTES_MAX
             if self._paused:
                 return  # take() goes on
             try:
@@ -140,6 +147,7 @@ class Gateways:
             except zmq.Again:
                 self._dry = True
                 return
+            self._arrived_bytes += sum(map(len, frames))
             self._receive(frames)
         self._drain_soon()
 
@@ -207,8 +215,9 @@ class Gateways:
                 for kind in self._roster.oddities:
                     self._odd(kind, count=False)
             case wire.Result(id=command_id):
-                if not command_id.startswith(STOCK):
-                    self._calls.settle(message)
+                stock = command_id.startswith(STOCK)
+                if not stock and not self._calls.settle(message):
+                    self._odd("a result that nobody waits for")
             case wire.Beat(dropped=dropped) if dropped != boot.dropped:
                 boot.dropped = dropped
                 log.warning("gateway %s lost facts: %s", _short(boot.gateway_id), dropped)
@@ -222,8 +231,9 @@ class Gateways:
         if hello.wire != wire.WIRE_VERSION:
             self._refuse(peer, hello.gateway_id, hello.wire)
             return
-        if not (0 < len(hello.gateway_id) <= ID_MAX and 0 < len(hello.boot) <= ID_MAX):
-            self._odd("hello without ids")
+        objection = self._roster.objection(hello)
+        if objection is not None:
+            self._odd(objection)
             return
         self._strangers.pop(_short(hello.gateway_id), None)
         was_online = self._roster.online(hello.gateway_id)
@@ -260,6 +270,7 @@ class Gateways:
         try:
             body = msgspec.json.decode(_text(frames))
             is_foreign = body["m"] == "hello" and type(body["wire"]) is int
+            is_foreign = is_foreign and 0 <= body["wire"] < WIRE_MAX
             version, name = body["wire"], body.get("gateway_id")
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return False

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sqlite3
 import traceback
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
 from loomid.devices import Devices
-from loomid.errors import Internal, RateLimited, Unauthorized
+from loomid.errors import Internal, Unauthorized
 from loomid.lmp import frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
@@ -39,7 +41,8 @@ log = logging.getLogger("loomid.hub")
 MAX_WITHOUT_HELLO = 32
 MAX_QUEUE = 2048
 HOUSEKEEPING_S = 15.0
-CLOSE_WITHIN_S = 3.0
+CLOSE_WITHIN_S = 0.8
+DROP_WITHIN_S = 0.1
 LAG_LIMIT = 100_000
 SAVED_AT_END = 200
 CAPABILITIES = [SNAPSHOT]
@@ -93,6 +96,7 @@ class Hub:
         self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
+        self._admitting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: int | None = None
         self._empty = asyncio.Event()
         self._pace = Pace(events, self._wake_all, lambda: len(self._live))
@@ -105,7 +109,8 @@ class Hub:
         """Remove what was never claimed, until cancelled."""
         while True:
             await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
-            await self._devices.tend(self._live.keys())
+            with _tried_again():
+                await self._devices.tend(self._live.keys())
 
     # ── pairing and management ──────────────────────────────────────────────
 
@@ -114,7 +119,7 @@ class Hub:
         return await self._devices.mint(name, ttl)
 
     async def outcome(self, token_hash: bytes) -> Device | None:
-        """Wait until the token was redeemed, or ran out (None)."""
+        """Wait until the token was redeemed, or ran out (None). Raises KeyError."""
         return await self._devices.outcome(token_hash)
 
     def devices(self) -> list[DeviceStatus]:
@@ -129,10 +134,10 @@ class Hub:
 
     async def revoke(self, device_id: str) -> bool:
         """Forget a device; a live connection of it is closed at once."""
-        known = await self._devices.remove(device_id)
         phone = self._live.get(device_id)
         if phone is not None:
-            phone.end(Code.REVOKED, "revoked")
+            phone.end(Code.REVOKED, "revoked")  # at once, however long the disk takes
+        known = await self._devices.remove(device_id)
         if known:
             log.info("revoked %s", pairing.short(device_id))
         return known
@@ -160,7 +165,7 @@ class Hub:
             max_first_bytes=self.config.max_first_bytes,
             stall_s=self.config.stall_s,
         )
-        place.yield_ = partial(phone.refuse, RateLimited("Too many connections without hello."))
+        place.yield_ = phone.make_way
         self._phones.add(phone)
         if self._closing is not None:
             phone.end(self._closing, "server going down")
@@ -178,12 +183,19 @@ class Hub:
 
     async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
         """Verify a hello, and say where the device goes on (LMP §3, design §2)."""
-        credential: Secret | None = None
         if hello.token is not None:
             base = self._log.visible
-            device, credential = await self._devices.pair(hello.token, hello.device_info, base)
-        else:
-            device = await self._known(phone, hello)
+            new = await self._devices.pair(hello.token, hello.device_info, base)
+            return await self._admit(phone, hello, *new)
+        known = await self._known(phone, hello)
+        # One at a time: where the first moves the device's base, the second must know.
+        async with self._admitting.setdefault(known.device_id, asyncio.Lock()):
+            device = await self._devices.greeted(known, hello.device_info)
+            return await self._admit(phone, hello, device, None)
+
+    async def _admit(
+        self, phone: Phone, hello: ClientHello, device: Device, credential: Secret | None
+    ) -> Admission:
         start = await resume(
             self._log,
             self._templates,
@@ -211,7 +223,7 @@ class Hub:
         if device is None:
             await phone.hold(self._devices.penalty(device_id))
             raise Unauthorized
-        return await self._devices.greeted(device, hello.device_info)
+        return device
 
     def _hello_ok(self, start: Start, credential: Secret | None) -> bytes:
         config, now = self.config, self._clock()
@@ -238,23 +250,31 @@ class Hub:
         return frames.render(start.seq, frames.frame_parts("hello.ok", now, None, None, body))
 
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
-        """Carry out a request of a phone."""
+        """Carry out a request of a phone; what has begun goes on when the phone has gone."""
         return await self._execute(device, frame)
 
     async def close(self, code: int = Code.GOING_AWAY) -> None:
-        """End all connections and wait, for a few seconds, until they are closed."""
+        """End all connections; those that are not closed within a second are dropped."""
         self._closing = code
         self._pace.stop()
         for phone in list(self._phones):
             phone.end(code, "server going down")
         if not self._phones:
             self._empty.set()
-        try:
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await self._empty.wait()
-        except TimeoutError:
+        if not await self._emptied(CLOSE_WITHIN_S):
             log.warning("%d connections did not close in time", len(self._phones))
-        await self._devices.save(SAVED_AT_END)
+            for phone in self._phones:
+                phone.drop()
+            await self._emptied(DROP_WITHIN_S)
+        with _tried_again():
+            await self._devices.save(SAVED_AT_END)
+
+    async def _emptied(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._empty.wait()
+        except TimeoutError:
+            return False
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
@@ -284,6 +304,15 @@ class Hub:
             return len(self._log.read(phone.outbox.cursor, LAG_LIMIT))
         except Gone:
             return self._log.window
+
+
+@contextlib.contextmanager
+def _tried_again() -> Iterator[None]:
+    """A disk that fails does not end what can go on without it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        log.error("cannot store what is new about devices: %s", error)
 
 
 def _name(phone: Phone) -> str:

@@ -10,16 +10,15 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from bisect import bisect_right
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from loomid.errors import LoomiError
 from loomid.lmp import facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
+from loomid.ring import MAX_BYTES, Entry, Gone, Ring
 from loomid.store import Rows
 
 if TYPE_CHECKING:
@@ -35,9 +34,9 @@ __all__ = ["Batch", "Entry", "Exhausted", "Gone", "Log"]
 log = logging.getLogger("loomid.log")
 
 MIN_WINDOW = 512
-RING = 4096
 RETENTION_S = 7 * 86_400.0
 COMMIT_S = 1.0
+LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get through, too
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 TEND_S = 1.0
 FORGET_S = 60.0
@@ -48,19 +47,6 @@ COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besid
 CHECKPOINT_BYTES = 16 * 2**20
 WAL_BYTES = 64 * 2**20
 _BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
-
-
-class Gone(LoomiError):
-    """Events after that position have left the ring: the reader is too slow."""
-
-
-class Entry(NamedTuple):
-    """One visible event, encoded once for all devices: see frames.render."""
-
-    position: int
-    parts: bytes
-    type: str
-    urgent: bool
 
 
 @dataclass(slots=True)
@@ -93,6 +79,11 @@ class Batch:
             gone = {(arrival.gateway_id, tag) for tag in outcome.release}
             self.release += gone
             self.facts = [one for one in self.facts if (one[0].gateway_id, one[1]) not in gone]
+
+
+def _patience(failures: int) -> float:
+    """How long the next attempt at a batch may take."""
+    return min(COMMIT_S * 2.0 ** min(failures, 10), LONGEST_COMMIT_S)
 
 
 def _event(row: EventRow) -> Event:
@@ -136,10 +127,7 @@ class Log:
         self._taken = positions
         self._retention_s = retention_s
         self._clock = clock
-        self._capacity = max(RING, self.window)
-        self._entries: list[Entry] = []
-        self._positions: list[int] = []
-        self._floor = 0  # every event up to here has left the ring
+        self._ring = Ring(self.window)
         self._in_flight: int | None = None  # first position of the batch being committed
         self._undo_after: int | None = None
         self._next_fact = 1
@@ -166,19 +154,20 @@ class Log:
 
     async def _load(self) -> None:
         self._next_fact = await self._store.last_fact() + 1
-        rows = await self._store.newest(self.window + 1)
-        self._floor = await self._store.forgotten()
-        if len(rows) > self.window:
-            self._floor = max(self._floor, rows.pop(0)[0])
+        rows, before = await self._store.newest(self.window, MAX_BYTES)
+        self._ring.floor = max(before, await self._store.forgotten())
         for row in rows:
-            self._push(_entry(row))
+            self._ring.push(_entry(row))
         for row in await self._store.alive():
             self.projection.apply(_event(row), row[0])
 
     async def close(self) -> None:
         """Record a clean stop, once what was being stored is finished."""
         await self._store.settle()
-        await self._taken.close()
+        try:
+            await self._taken.close()
+        except sqlite3.Error as error:
+            log.error("cannot record a clean stop: %s", error)
 
     # ── positions ───────────────────────────────────────────────────────────
 
@@ -197,13 +186,14 @@ class Log:
         """
         return self._taken.take()
 
+    @property
+    def beginning(self) -> int:
+        """Up to here are the positions of earlier starts."""
+        return self._taken.beginning
+
     def resumable(self, position: int) -> bool:
         """Whether a device that saw everything up to here can go on without a gap."""
-        return position >= self._window_floor() and self._taken.known(position)
-
-    def _window_floor(self) -> int:
-        beyond = len(self._positions) - self.window
-        return self._positions[beyond - 1] if beyond > 0 else self._floor
+        return position >= self._ring.window_floor and self._taken.known(position)
 
     # ── reading ─────────────────────────────────────────────────────────────
 
@@ -212,10 +202,7 @@ class Log:
 
         Raises Gone when one of them has left the ring. What `resumable` allows is in it.
         """
-        if after < self._floor:
-            raise Gone
-        at = bisect_right(self._positions, after)
-        return self._entries[at : at + limit]
+        return self._ring.read(after, limit)
 
     async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[Entry]:
         """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay."""
@@ -231,14 +218,6 @@ class Log:
             self._watchers.pop(key, None)
 
         return unwatch
-
-    def _push(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._positions.append(entry.position)
-        excess = len(self._entries) - self._capacity
-        if excess >= self._capacity // 4:  # many at a time, so that it costs nothing an event
-            self._floor = self._positions[excess - 1]
-            del self._entries[:excess], self._positions[:excess]
 
     def _notify(self) -> None:
         for callback in list(self._watchers.values()):
@@ -256,7 +235,7 @@ class Log:
             encoded = list(_encode(batch.events))
             base = self._rows(batch)
             failures = 0
-            while not await self._attempt(encoded, base):
+            while not await self._attempt(encoded, base, _patience(failures)):
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
 
@@ -275,12 +254,14 @@ class Log:
             tasks=[astuple(task) for task in batch.tasks],
         )
 
-    async def _attempt(self, encoded: list[tuple[Event, bytes]], base: Rows) -> bool:
+    async def _attempt(
+        self, encoded: list[tuple[Event, bytes]], base: Rows, patience_s: float
+    ) -> bool:
         try:
             if self._taken.left < len(encoded):
                 await self._taken.reserve()
             rows = self._numbered(encoded, base)
-            await self._append(rows)
+            await self._append(rows, patience_s)
         except _BUGS:
             raise
         except (sqlite3.Error, TimeoutError) as error:
@@ -305,7 +286,7 @@ class Log:
         marks = [(kind, name, position) for (kind, name), position in live.items()]
         return replace(base, events=events, live=marks, undo_after=self._undo_after)
 
-    async def _append(self, rows: Rows) -> None:
+    async def _append(self, rows: Rows, patience_s: float) -> None:
         """One attempt. Raises when it failed; its positions are then free or burnt.
 
         When this is cancelled `visible` stays below the batch: it may be on disk.
@@ -315,7 +296,7 @@ class Log:
             self._in_flight = self._taken.last + 1
         last = self._taken.take(count)
         try:
-            async with asyncio.timeout(COMMIT_S):
+            async with asyncio.timeout(patience_s):
                 await self._store.append(rows)
         except TimeoutError as error:
             rows.abandoned = True
@@ -333,14 +314,14 @@ class Log:
 
     def _give_up(self, error: Exception) -> None:
         """The positions of the attempt will never be events: nobody need wait for them."""
-        self._undo_after = self._positions[-1] if self._positions else self._floor
+        self._undo_after = self._ring.last
         self._in_flight = None
         self._failed(error)
         self._notify()
 
     def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:
         for row, (event, _) in zip(rows, encoded, strict=True):
-            self._push(_entry(row))
+            self._ring.push(_entry(row))
             self.projection.apply(event, row[0])
         if rows:
             self._notify()
@@ -363,7 +344,7 @@ class Log:
         while True:
             try:
                 await self._upkeep()
-                if self._clock() - forgotten_at >= FORGET_S:
+                if not 0 <= self._clock() - forgotten_at < FORGET_S:
                     await self.forget()
                     forgotten_at = self._clock()
             except sqlite3.Error as error:
@@ -390,7 +371,7 @@ class Log:
         before = self._clock() - self._retention_s
         after: int | None = 0
         while after is not None:
-            upto = self._window_floor()
+            upto = self._ring.window_floor
             after = await self._store.forget_events(before, upto, after, SLICE)
             await asyncio.sleep(SLICE_PAUSE_S)
             await self._upkeep()

@@ -6,7 +6,7 @@ log's ring is the queue of events: memory does not grow with lag.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,9 @@ class Templates:
         key = (entries[0].position, entries[-1].position, digits)
         template = self._kept.get(key)
         if template is None:
-            template = self._kept[key] = _template(entries, digits)
+            template = _template(entries, digits)
+            if len(template.text) <= 2 * BLOB_BYTES:  # what is larger is dear to keep
+                self._kept[key] = template
             if len(self._kept) > TEMPLATES_KEPT:
                 del self._kept[next(iter(self._kept))]
         return template
@@ -72,6 +74,10 @@ def _template(entries: Sequence[Entry], digits: int) -> _Template:
     return _Template(b"".join(out), positions)
 
 
+def _position(entry: Entry) -> int:
+    return entry.position
+
+
 class Outbox:
     """A cursor into the log, and control frames that wait for their turn."""
 
@@ -81,7 +87,7 @@ class Outbox:
         self._base = base
         self._cursor = cursor
         self._seq = seq
-        self._own: deque[tuple[int, bytes]] = deque()
+        self._own: list[tuple[int, bytes]] = []
         self._own_bytes = 0
 
     @property
@@ -125,11 +131,10 @@ class Outbox:
 
     def _together(self, out: list[bytes], entries: Sequence[Entry]) -> None:
         """Events with nothing of our own between them, by a template."""
-        first, last = entries[0].position - self._base, entries[-1].position - self._base
-        digits = len(str(first))
-        if len(str(last)) != digits:
-            self._merge(out, entries)
-            return
+        digits = len(str(entries[0].position - self._base))
+        longer = self._base + 10**digits  # from here on numbers have more digits
+        if entries[-1].position >= longer:
+            entries = entries[: bisect_left(entries, longer, key=_position)]
         template = self._templates.of(entries, digits)
         self._advance(template.positions[0])
         base = self._base
@@ -150,7 +155,7 @@ class Outbox:
         used = 0
         own = self._own
         while own and used < room and own[0][0] <= upto:
-            position, parts = own.popleft()
+            position, parts = own.pop(0)
             self._own_bytes -= len(parts)
             used += self._render(out, position, parts)
         return used

@@ -50,6 +50,11 @@ class Positions:
         await self._store.end(self._starts[-1].id, self.last)
 
     @property
+    def beginning(self) -> int:
+        """Up to here are the positions of earlier starts, and those of lost histories."""
+        return self._starts[-1].first - 1
+
+    @property
     def left(self) -> int:
         """How many positions can be handed out now."""
         return self._starts[-1].reserved - self.last

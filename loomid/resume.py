@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from loomid.errors import LoomiError
+from loomid.errors import BadFrame, LoomiError
 from loomid.lmp import frames
 from loomid.outbox import Outbox
 
@@ -24,6 +24,8 @@ T = TypeVar("T")
 SNAPSHOT = "snapshot"
 LASTING_LIMIT = 200
 LASTING_S = 7 * 86_400.0
+MAX_LAST_SEQ = frames.MAX_SEQ // 2
+"""Numbers that go on from a larger one would soon be too large themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,11 @@ class _Step:
         if self.new:
             return self._start(after, visible, seq=0, truncated=False)
         if after > visible:
-            # Only a replaced database makes this: its numbers must not come again.
-            return visible - (last_seq or 0)
+            # Only a replaced database makes this: its numbers must not come again. From
+            # where we began, so that the device is told once more if it says the same again.
+            if (last_seq or 0) > MAX_LAST_SEQ:
+                raise BadFrame("No server of this kind has given that last_seq.")
+            return self.log.beginning - (last_seq or 0)
         lost = not self.log.resumable(after)
         if last_seq is None or self.moved or lost or self._amid_snapshot(after):
             seq = visible - self.device.base
@@ -149,11 +154,12 @@ async def _at_rest(log: Log, step: Callable[[], T]) -> T:
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def moved() -> None:
-        if done.done() or log.take_position() > log.visible:
+        if done.done():
             return
         try:
-            done.set_result(step())
-        except LoomiError as error:
+            if log.take_position() <= log.visible:
+                done.set_result(step())
+        except LoomiError as error:  # what goes on here is inside of someone's commit
             done.set_exception(error)
 
     unwatch = log.watch(moved)

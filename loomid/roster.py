@@ -6,7 +6,6 @@ suspended machine or a stopped loomid declares nobody dead). Facts become arriva
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,10 @@ LOST_BEATS = int(120 / wire.BEAT_S)
 GONE_CHECKS = 2  # a process seen gone once may still have facts in the socket
 MAX_BOOTS = 256
 MAX_N = 2**53
+MAX_TIME = 1e12  # seconds: what lies beyond is no time, and differences of it are no numbers
 MAX_ODDITIES = 200
+ID_MAX = 128
+TEXT_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,6 @@ class Roster:
         key = hello.gateway_id, hello.boot
         boot = self._boots.get(key)
         if boot is None:
-            self._forget_some()
             boot = self._boots[key] = Boot(*key)
         boot.up, boot.met, boot.peer, boot.missed, boot.gone = self._up(hello), True, peer, 0, 0
         boot.first_at = boot.first_at or now
@@ -130,6 +131,20 @@ class Roster:
             pid_started=hello.pid_started,
             local=hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started,
         )
+
+    def objection(self, hello: wire.Hello) -> str | None:
+        """Why a hello cannot be taken; None: it can."""
+        if not (0 < len(hello.gateway_id) <= ID_MAX and 0 < len(hello.boot) <= ID_MAX):
+            return "hello without ids"
+        # Every phone is told of a gateway, and again whenever it comes and goes.
+        texts = [hello.name, hello.hermes_version, hello.shim_version]
+        texts += [hello.home_key or "", *hello.hooks]
+        if len(hello.hooks) > ID_MAX or any(len(text) > TEXT_MAX for text in texts):
+            return "hello too long"
+        if (hello.gateway_id, hello.boot) in self._boots:
+            return None
+        self._forget_some()
+        return "too many processes" if len(self._boots) >= MAX_BOOTS else None
 
     def heard(self, boot: Boot, peer: bytes) -> None:
         """Anything came from it; a live connection wins over one that said hello later."""
@@ -200,8 +215,10 @@ class Roster:
         if len(self._boots) < MAX_BOOTS:
             return
         for key, boot in list(self._boots.items()):
-            if boot.lost and boot.delivered <= boot.acked and not self._is_current(boot):
+            if boot.lost and boot.delivered <= boot.acked:
                 del self._boots[key]
+                if self._is_current(boot):
+                    del self._current[boot.gateway_id]
 
     def _is_current(self, boot: Boot) -> bool:
         return self._current.get(boot.gateway_id) is boot
@@ -214,7 +231,8 @@ class Roster:
             if not _is_fact(entry):
                 self.oddities["fact_shape"] += 1
                 continue
-            n, t, kind, body = entry[:4]
+            n, kind, body = entry[0], entry[2], entry[3]
+            t = float(entry[1])
             if n <= boot.seen:
                 self.oddities["fact_again"] += 1  # sent again after a reconnect
                 continue
@@ -267,7 +285,7 @@ def _newer(boot: Boot, than: Boot) -> bool:
 def _is_fact(entry: list[Any]) -> bool:
     match entry:
         case [int(n), float() | int() as t, str(), dict(), *_]:
-            return type(n) is int and 0 < n < MAX_N and type(t) is not bool and math.isfinite(t)
+            return type(n) is int and 0 < n < MAX_N and type(t) is not bool and 0 <= t < MAX_TIME
         case _:
             return False
 

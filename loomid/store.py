@@ -180,10 +180,22 @@ class Store:
         """Return when the log's connection has finished all that it was given."""
         await self._line.run(lambda _: None)
 
-    async def newest(self, count: int) -> list[EventRow]:
-        """The newest events, oldest of them first."""
-        rows = await self._rows(f"{_EVENTS} ORDER BY position DESC LIMIT ?", count)
-        return rows[::-1]
+    async def newest(self, count: int, size: int) -> tuple[list[EventRow], int]:
+        """The newest events, oldest of them first, and the position of the one before them.
+
+        At most `count`, and no more than fit into `size` bytes.
+        """
+        before = await self._before_newest(count, size)
+        rows = await self._rows(f"{_EVENTS} WHERE position > ? ORDER BY position", before)
+        return rows, before
+
+    async def _before_newest(self, count: int, size: int) -> int:
+        sql = """SELECT coalesce(max(position), 0) FROM (SELECT position,
+            row_number() OVER newest AS count, sum(length(payload)) OVER newest AS size
+            FROM (SELECT position, payload FROM event ORDER BY position DESC LIMIT ?1 + 1)
+            WINDOW newest AS (ORDER BY position DESC)) WHERE count > ?1 OR size > ?2"""
+        row = await self.safe.run(lambda line: line.execute(sql, (count, size)).fetchone())
+        return int(row[0])
 
     async def alive(self) -> list[EventRow]:
         """Events of runs without an end, approvals without a decision, last gateway states."""
@@ -331,11 +343,6 @@ _FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
     WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
     SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
-_EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
-_FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
-    SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
-    row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)
-    WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))
     ON CONFLICT (task_id) DO UPDATE SET session_id = ?4, surface = ?5,
     session_key = coalesce(?3, session_key), model = coalesce(?6, model),

@@ -42,7 +42,7 @@ YOUNG_S = 120.0
 """Hermes lists a session after its first turn has begun; until then we vouch for it."""
 
 Position = tuple[
-    Annotated[float, msgspec.Meta(ge=0, lt=1e12)],
+    conversations.Time,
     Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]*$", max_length=64)],
 ]
 """A place in the list: updated_at and task id of the row before it."""

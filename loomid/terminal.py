@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 
 
+def plain(text: str) -> str:
+    """What phones and gateways call themselves, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def qr(drawn: str) -> str:
     """A drawn QR code. On a terminal its colours are said aloud: a theme's may not scan."""
     if not sys.stdout.isatty():

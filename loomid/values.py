@@ -57,6 +57,8 @@ def path(value: object) -> Path:
 def phone_url(value: object) -> str:
     """The URL a phone connects to. Without a path it gets /ws."""
     text = _text(value)
+    if len(text.encode()) > 1000:
+        raise ValueError("at most 1000 bytes, so that it fits into a QR code")
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -120,6 +122,8 @@ def address_text(host: str, port: int) -> str:
 def is_loopback(host: str) -> bool:
     """Only this machine can reach that host name or address."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
         return host.rstrip(".").lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

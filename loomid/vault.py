@@ -26,6 +26,8 @@ _REQUESTS = """SELECT device_id, request_id, fingerprint, type, state, answer, c
     gateway_id, boot, at FROM request"""
 _OF_DEVICE = "WHERE device_id = ? AND request_id = ?"
 _CLAIMS = "SELECT approval_id, device_id, request_id, choice, command_id, at FROM claim"
+CLOCK_SLACK_S = 60.0
+"""A clock may be corrected by so much without a fresh token being refused."""
 _TASK = """task_id, gateway_id, session_key, session_id, title, surface, model, created_at,
     updated_at, message_count, preview"""
 _UPSERT_TASK = """INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -145,7 +147,10 @@ class Vault:
     async def redeem(
         self, token_hash: bytes, device: Device, now: float
     ) -> Literal["ok", "unknown", "used", "expired"]:
-        """Use up a token and add the device in one step; a token has one winner (LMP §3)."""
+        """Use up a token and add the device in one step; a token has one winner (LMP §3).
+
+        One from the future has expired: else a clock that is set back would keep it alive.
+        """
 
         def work(line: sqlite3.Connection) -> Literal["ok", "unknown", "used", "expired"]:
             row = line.execute(
@@ -155,8 +160,8 @@ class Vault:
                 return "unknown"
             used = line.execute(
                 """UPDATE token SET used_at = ?, device_id = ?
-                WHERE token_hash = ? AND used_at IS NULL AND expires_at > ?""",
-                (now, device.device_id, token_hash, now),
+                WHERE token_hash = ? AND used_at IS NULL AND expires_at > ? AND created_at <= ?""",
+                (now, device.device_id, token_hash, now, now + CLOCK_SLACK_S),
             )
             if not used.rowcount:
                 return "expired" if row[0] is None else "used"
@@ -166,6 +171,11 @@ class Vault:
             return "ok"
 
         return await self._line.write(work)
+
+    async def tokens(self) -> list[tuple[bytes, float, str | None, bool, str | None]]:
+        """Every pairing token: hash, when it runs out, name, whether it was used, by whom."""
+        sql = "SELECT token_hash, expires_at, name, used_at IS NOT NULL, device_id FROM token"
+        return await self._rows(sql)
 
     async def prune_tokens(self, before: float) -> None:
         """Delete the tokens that ran out before a time."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
+import re
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import WebSocketError, WSMsgType, web
 
-from loomid.errors import ConfigError
+from loomid import values
+from loomid.doors import BACKLOG
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
 from loomid.phone import SocketClosed
@@ -30,14 +31,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.web")
 
-BACKLOG = 1024
 ACCEPT_SLICE = 32
 SEND_BUFFER = 64 * 1024
 HIGH_WATER = 64 * 1024
-STOP_WITHIN_S = 2.0
+STOP_WITHIN_S = 0.2
+"""For requests other than a phone's connection; those have been waited for then."""
 REQUEST_WITHIN_S = 10.0
-_PROXY_HEADERS = ("Forwarded", "X-Real-IP", "Via")
-_CAUSES = {Code.TOO_LARGE: "frame too large", Code.NOT_UTF8: "not UTF-8"}
+_NOT_A_SCRIPTS = re.compile(
+    r"forwarded|x-forwarded-.*|x-original-.*|x-real-ip|.*-client-ip|.*-connecting-ip|via|cookie"
+    r"|origin|referer|sec-.*",
+    re.IGNORECASE,
+)
+"""Headers that proxies and browsers add."""
+_CAUSES = {
+    Code.NOT_A_FRAME: "not a WebSocket frame",
+    Code.TOO_LARGE: "frame too large",
+    Code.NOT_UTF8: "not UTF-8",
+}
 _HEALTH = b'{"ok":true,"v":1}'
 
 
@@ -55,50 +65,6 @@ class WebConfig:
 class _PairRequest(msgspec.Struct, frozen=True):
     name: str | None = None
     ttl: float = pairing.TOKEN_TTL_S
-
-
-def check_bind(sockets: Iterable[socket.socket], *, tls: bool, allow: bool) -> None:
-    """Refuse to listen beyond this host without TLS (LMP §3); looks at what is really bound."""
-    if tls or allow:
-        return
-    for one in sockets:
-        if one.family in (socket.AF_INET, socket.AF_INET6):
-            host = str(one.getsockname()[0])
-            if not _loopback(host):
-                raise ConfigError(
-                    f"listening on {host} without TLS: set LOOMI_TLS_CERT and LOOMI_TLS_KEY, "
-                    "or LOOMI_ALLOW_INSECURE_BIND=true"
-                )
-
-
-def listen(host: str, port: int) -> list[socket.socket]:
-    """Bind every address of a host name. Raises OSError."""
-    found = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
-    )
-    sockets = []
-    for family, kind, protocol, _, address in dict.fromkeys(found):
-        one = socket.socket(family, kind, protocol)
-        sockets.append(one)
-        try:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
-        except OSError:
-            for each in sockets:
-                each.close()
-            raise
-    return sockets
-
-
-def _loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 class Web:
@@ -150,7 +116,7 @@ class Web:
         if place is None:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
         try:
-            response = web.WebSocketResponse(
+            response = _Response(
                 autoclose=False,
                 compress=False,
                 # The parser refuses what is as large as its limit, too.
@@ -180,9 +146,10 @@ class Web:
             raise web.HTTPForbidden
         try:
             asked = msgspec.json.decode(await request.read() or b"{}", type=_PairRequest)
-        except msgspec.DecodeError as error:
-            raise web.HTTPBadRequest from error
-        token, expires = await self._hub.mint(asked.name, asked.ttl)
+            name = None if asked.name is None else values.parse_name(asked.name)
+        except ValueError:
+            raise web.HTTPBadRequest from None
+        token, expires = await self._hub.mint(name, asked.ttl)
         config = self._config
         qr = pairing.qr(config.public_url, token, config.server_name, config.fingerprint)
         return web.json_response({**qr, "expires_at": expires}, headers=_NO_STORE)
@@ -199,30 +166,40 @@ async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
 def _direct(request: web.Request) -> bool:
     """Whether a program on this host asks, not a browser and not a proxy."""
     headers = request.headers
-    if any(name in headers for name in (*_PROXY_HEADERS, "Origin")):
-        return False
-    if any(name.lower().startswith("x-forwarded-") for name in headers):
+    if any(_NOT_A_SCRIPTS.fullmatch(name) for name in headers):
         return False
     peer = None if request.transport is None else request.transport.get_extra_info("peername")
     return (
         isinstance(peer, tuple)
-        and _loopback(str(peer[0]))
+        and values.is_loopback(str(peer[0]))
         and _loopback_host(headers.get("Host", ""))
     )
 
 
 def _loopback_host(host: str) -> bool:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        parts = urlsplit(f"//{host}")
+        name = parts.hostname or ""
     except ValueError:
         return False
-    return name == "localhost" or _loopback(name)
+    if parts.netloc != host or parts.username is not None:
+        return False
+    return values.is_loopback(name)
 
 
 def _bearer(request: web.Request, token: Secret) -> bool:
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     presented = pairing.digest(value.strip())
     return hmac.compare_digest(presented, token.hash) and scheme.lower() == "bearer"
+
+
+class _Response(web.WebSocketResponse):
+    """Leaves closing to us: aiohttp would close the TCP connection at once, and what the phone
+    is still sending would make the kernel reset it, our close frame unread."""
+
+    async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
+        """Do nothing, see above."""
+        return False
 
 
 class PhoneSocket:
@@ -255,8 +232,9 @@ class PhoneSocket:
     def _closed(self, kind: WSMsgType, data: Any) -> SocketClosed:  # noqa: ANN401 - aiohttp's
         if kind is WSMsgType.CLOSE:
             return SocketClosed(data or 1005, "closed by the phone")
-        if isinstance(data, WebSocketError):  # aiohttp has closed with that code
-            return SocketClosed(data.code, _CAUSES.get(data.code, "not a WebSocket frame"))
+        if isinstance(data, WebSocketError):
+            cause = _CAUSES.get(data.code, "cannot be read")
+            return SocketClosed(data.code, cause, by_us=True)
         return SocketClosed(1006, "connection lost")
 
     def write(self, blob: bytes) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 KEEP_S = 600.0
 """How long a decided approval is known as such."""
+MAX_ASKS = 4_096
 ASKED_RACE_S = 1.0
 """An inventory may miss an approval that was asked while it was made."""
 
@@ -142,12 +143,20 @@ class Asks:
         self._key = key
         self._by_id: dict[str, Ask] = {}
 
+    @property
+    def full(self) -> bool:
+        """Whether no further approval can be kept; every phone that connects is told of all."""
+        return len(self._by_id) >= MAX_ASKS
+
     def ask(
         self, boot: str, t: float, fact: wire.ApprovalAsked, run: tuple[str, str] | None
     ) -> Ask | None:
-        """A new approval, of a run (its id and task) if it has one; None: known already."""
+        """A new approval, of a run (its id and task) if it has one.
+
+        None: it is known already, or there are far too many.
+        """
         approval_id = ids.approval_id(self._key, self._gateway_id, boot, fact.approval_id)
-        if approval_id in self._by_id:
+        if approval_id in self._by_id or self.full:
             return None
         run_id, task_id = run or (
             None,

@@ -7,7 +7,7 @@ one. A session without a key (of the CLI, of a job) is named by the first of its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -15,19 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+Time = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+"""Epoch seconds that a calendar has."""
+
+
 class Session(msgspec.Struct):
     """One row of op `sessions`, as Hermes' SessionDB.list_sessions_rich names things."""
 
     id: str
     source: str
-    started_at: float
+    started_at: Time
     root: str | None = msgspec.field(name="_lineage_root_id", default=None)
     """The first session of a chain of compressions, when `id` is the last one."""
     session_key: str | None = None
     title: str | None = None
     model: str | None = None
-    last_active: float | None = None
-    message_count: int | None = None
+    last_active: Time | None = None
+    message_count: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
     preview: str | None = None
 
 

@@ -34,6 +34,10 @@ Answer = Result | PhoneError
 """What a phone gets: a result frame's type and payload, or an error."""
 
 
+REASON_CHARS = 64
+"""A code from a newer shim, as far as a phone is told it."""
+
+
 def fingerprint(type_: str, body: bytes) -> bytes:
     """A digest of a request that is the same for the same JSON, however it is written."""
     try:
@@ -79,8 +83,9 @@ def _request_id(message: str) -> str:
     if platform != wire.PLATFORM:
         return ""
     try:
-        return base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
-    except ValueError:
+        found = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
+        return msgspec.convert(found, frames.RequestId) if "\0" not in found else ""
+    except (ValueError, msgspec.ValidationError):
         return ""
 
 
@@ -173,7 +178,7 @@ def refusal(code: str) -> PhoneError:
         case "ambiguous" | "not_supported":
             return NotPermitted(reason=code)
         case _ if may_have_run(code):
-            return GatewayError(reason=code)
+            return GatewayError(reason=code[:REASON_CHARS])
         case _:
             return _Declined(reason=code)
 

@@ -278,7 +278,7 @@ class Runs:
             out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
         )
         if ask is None:
-            self._host.dropped["duplicate"] += 1
+            self._host.dropped["too_many_approvals" if self._asks.full else "duplicate"] += 1
             return
         out.touched.add(ask.owner)
         self._tell_ask(out, ask, ask.required(), pending=True)

@@ -83,6 +83,7 @@ class Code:
     """Close codes (LMP design §5)."""
 
     GOING_AWAY = 1001
+    NOT_A_FRAME = 1002
     NOT_UTF8 = 1007
     TOO_LARGE = 1009
     INTERNAL = 1011

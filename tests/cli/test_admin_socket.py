@@ -41,6 +41,7 @@ def test_kept_by_its_directory_and_its_mode(daemon):
         {"name": 3},
         {"name": "\ud800"},
         {"url": "http://h"},
+        {"url": "wss://h/" + "x" * 3000},
         {"url": "wss://h/ws?token=1"},
         {"token": "x"},
         [],

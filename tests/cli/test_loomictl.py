@@ -192,3 +192,13 @@ def test_the_daemon_is_found_below_its_state_directory(tmp_path):
     with daemon:
         done = loomictl(None, "--state-dir", str(daemon.state_dir), "status", home=tmp_path)
         assert done.returncode == 0, done.stderr
+
+
+async def test_what_a_phone_calls_itself_moves_no_cursor(daemon, session):
+    code = (await asyncio.to_thread(daemon.pair))["qr"]
+    info = {"model": "\x1b[31mEvil\u202e\n", "os": "\x1b]0;x\x07", "app_version": "1"}
+    phone = await PlainPhone.connect(session, code["url"], token=code["token"], device_info=info)
+    for command in (("devices",), ("revoke", phone.hello_ok["device_id"])):
+        shown = await ctl(daemon, *command)
+        assert "?[31mEvil??" in shown.stdout
+        assert shown.stdout.replace("\n", "").isprintable()

@@ -198,3 +198,25 @@ def test_any_cursor_is_ours_or_refused(text: str) -> None:
 @given(st.floats(0, 1e11), st.from_regex(r"task_[0-9a-f]{18}", fullmatch=True))
 def test_cursors_come_back(updated_at: float, task_id: str) -> None:
     assert read_cursor(make_cursor((updated_at, task_id))) == (updated_at, task_id)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"message_count": 10**30},
+        {"message_count": -1},
+        {"last_active": 1e308},
+        {"last_active": -1.0},
+        {"started_at": 10**30},
+        {"title": ["x"]},
+    ],
+)
+async def test_a_list_that_makes_no_sense_is_not_taken(
+    side: Side, host: Host, odd: dict[str, Any]
+) -> None:
+    host.sessions = [session("a", 5.0)]
+    assert len((await side.ask("task.list"))["tasks"]) == 1
+    host.sessions = [session("b", 1.0) | odd]
+    answer = await side.ask("task.list")
+    assert answer["stale"]
+    assert [task["title"] for task in answer["tasks"]] == ["A"]

@@ -47,6 +47,29 @@ def test_addresses_that_are_not_ours(settings):
         doors.listen(replace(settings, listen_host="192.0.2.1"))
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_bind_beyond_this_host_is_refused(settings, host):
+    beyond = replace(settings, listen_host=host)
+    try:
+        doors.close(doors.listen(beyond))
+    except (BusyError, ConfigError):
+        pytest.skip("no such address family here")
+    with pytest.raises(ConfigError, match="LOOMI_ALLOW_INSECURE_BIND") as caught:
+        doors.open_door(beyond, [])
+    assert caught.value.exit_code == 78
+    doors.open_door(replace(beyond, allow_insecure_bind=True), []).close()
+
+
+def test_sockets_that_were_handed_over_are_held_to_the_same_rule(settings, pems):
+    (one,) = doors.listen(replace(settings, listen_host="0.0.0.0"))
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0 without TLS"):
+        doors.open_door(settings, [one])
+    assert one.fileno() == -1
+    (one,) = doors.listen(replace(settings, listen_host="0.0.0.0"))
+    tls = replace(settings, tls_cert=pems / "cert.pem", tls_key=pems / "key.pem")
+    doors.open_door(tls, [one]).close()
+
+
 def test_the_fingerprint_is_that_of_the_served_certificate(settings, pems):
     tls = replace(settings, tls_cert=pems / "cert.pem", tls_key=pems / "key.pem")
     context, fingerprint = doors.tls_context(tls)

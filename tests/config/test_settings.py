@@ -263,7 +263,17 @@ def test_urls():
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "LocalHost", "localhost."]
+    "host",
+    [
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "[::1]",
+        "::1%lo",
+        "::ffff:127.0.0.1",
+        "LocalHost",
+        "localhost.",
+    ],
 )
 def test_loopback(host):
     assert values.is_loopback(host)

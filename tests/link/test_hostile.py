@@ -93,6 +93,9 @@ async def test_no_message_hurts(path, peer, shim_of, caplog):
         HELLO | {"pid": "1"},
         HELLO | {"gateway_id": ""},
         HELLO | {"boot": "b" * 1000},
+        HELLO | {"name": "n" * 1000},
+        HELLO | {"hooks": ["f"] * 1000},
+        HELLO | {"wire": 10**400},
         {"m": "facts", "boot": 5, "facts": []},
         {"m": "result", "id": 5},
         {"m": "result", "id": "c", "value": []},
@@ -105,16 +108,21 @@ async def test_no_message_hurts(path, peer, shim_of, caplog):
         await peer.answer("who")
         peer.send(HELLO | {"more": 1})
         assert (await peer.answer("welcome"))["ack"] == 0
+        for t in (10**30, 10**400, 1e308, -1.0, "1", None, True):
+            peer.send({"m": "facts", "boot": "bx", "facts": [[1, t, "delta", delta("x")]]})
         for facts in ([5], [[1, 1.0, "delta", delta("x")], [True, 1.0, "delta", {}]], [[]]):
             peer.send({"m": "facts", "boot": "bx", "facts": facts})
         peer.send({"m": "facts", "boot": "other", "facts": []})
-        peer.send({"m": "result", "id": "unasked", "error": "x"})
+        for _ in range(3):
+            peer.send({"m": "result", "id": "unasked", "error": "x"})
         peer.send({"m": "facts", "boot": "bx", "facts": [[9, 1.0, "a.new.kind\n", {}]]})
         for n in (3, 9, 10):
             peer.send({"m": "facts", "boot": "bx", "facts": [[n, 1.0, "delta", delta("y")]]})
         await until(lambda: any(a.n == 10 for a in it.take()))
         assert [a.n for a in it.taken if a.boot == "bx" and a.n] == [1, 10]
         assert it.gateways.oddities()["hello without ids"] == 2
+        assert it.gateways.oddities()["hello too long"] == 2
+        assert it.gateways.oddities()["a result that nobody waits for"] == 3
         assert it.gateways.oddities()["unknown fact a.new.kind\n"] == 1
         await until(lambda: shim.link.state == "linked")
         peer.send(HELLO | {"gateway_id": "gwx", "wire": 7})
@@ -148,8 +156,26 @@ async def test_more_than_can_be_held_waits_outside(path, peer, monkeypatch):
         await until(lambda: len([a for a in it.take() if a.n]) == 400)
 
 
+async def test_more_bytes_than_can_be_held_wait_outside(path, peer, monkeypatch):
+    monkeypatch.setattr(gateway, "ARRIVED_BYTES_MAX", 100_000)
+    async with daemon(path) as it:
+        peer.send(HELLO)
+        await peer.answer("welcome")
+        for n in range(1, 41):
+            text = delta("y" * 20_000)
+            peer.send({"m": "facts", "boot": "bx", "facts": [[n, 1.0, "delta", text]]})
+        await until(lambda: it.gateways._paused)
+        assert len(it.gateways._roster.arrivals) <= 6
+        await until(lambda: len([a for a in it.take() if a.n]) == 40)
+        for _ in range(100):  # what is no fact cannot stop the reading
+            peer.send({"m": "beat", "x": "x" * 20_000})
+        peer.send({"m": "facts", "boot": "bx", "facts": [[41, 1.0, "delta", delta("z")]]})
+        await until(lambda: any(a.n == 41 for a in it.take()))
+
+
 async def test_what_the_dead_left_is_read_before_they_are_given_up(path, peer, monkeypatch):
     monkeypatch.setattr(gateway, "ARRIVALS_MAX", 100)
+    monkeypatch.setattr(gateway, "MESSAGES_MAX", 1000)  # each of one fact only
     async with daemon(path) as it:
         peer.send(HELLO)
         await peer.answer("welcome")

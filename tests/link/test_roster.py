@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomid import wire
 from loomid.lmp.facts import Arrival, GatewayUp
-from loomid.roster import GONE_CHECKS, LOST_BEATS, Boot, Roster
+from loomid.roster import GONE_CHECKS, LOST_BEATS, MAX_BOOTS, Boot, Roster
 
 INVENTORY = {"keys": [], "approvals": []}
 DELTA = {"turn_id": "t", "iteration": 1, "text": "x", "channel": "text"}
@@ -32,6 +32,7 @@ class World:
             self.processes[pid] = started
         stat = f"1 (a name) S {'0 ' * 18}{started:.0f} 0"
         hello = wire.Hello(1, "g", boot, pid, "G", "0.22", "0.1", [], stat)
+        assert self.roster.objection(hello) is None
         return self.roster.hello((peer or boot).encode(), hello, self.now)[0]
 
     def ticks(self, count: int, *alive: Boot) -> None:
@@ -232,3 +233,18 @@ def test_hellos_without_end_are_forgotten():
         world.roster.facts(current, [[1, 1.0, "inventory", INVENTORY]], 1.0)
         world.roster.ack("g", current.boot, 1)
     assert len(world.roster._boots) < 300
+
+
+def test_processes_without_end_are_refused():
+    roster = Roster({})
+    said = []
+    for i in range(1000):
+        hello = wire.Hello(1, f"g{i}", "b", 0, "G", "0.22", "0.1", [])
+        said.append(roster.objection(hello))
+        if said[-1] is None:
+            roster.hello(b"p", hello, 1.0)
+    assert said == [None] * MAX_BOOTS + ["too many processes"] * (1000 - MAX_BOOTS)
+    for _ in range(LOST_BEATS + 1):
+        roster.tick(1.0)
+    assert roster.objection(wire.Hello(1, "g", "b", 0, "G", "0.22", "0.1", [])) is None
+    assert len(roster.states()) < MAX_BOOTS

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from loomid import wire
+from loomid.lmp.asks import MAX_ASKS
 from loomid.lmp.facts import GatewayLost
 from loomid.lmp.preview import COMMAND_BYTES
 from tests.support.folding import Driver, brief
@@ -195,3 +196,11 @@ def test_asked_before_the_run_began() -> None:
     assert brief(d.fact(wire.ApprovalDone("ask1", "once", None))) == [
         ["resolved", "once", "local", "applied"]
     ]
+
+
+def test_approvals_without_end_are_not_kept() -> None:
+    d = driver()
+    for i in range(MAX_ASKS + 10):
+        d.fact(ask(f"ask{i}", turn_id=None))
+    assert len(d.events) == MAX_ASKS
+    assert d.runs.dropped["too_many_approvals"] == 10

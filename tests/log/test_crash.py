@@ -48,7 +48,7 @@ async def test_kill_minus_nine(tmp_path: Path):
         highest = positions[-1]
         reported |= {int(line[1]): line[2] for line in lines if line[0] == "event"}
         async with await Store.open(path, time.time) as store:
-            stored = {row[0]: row[-1].decode() for row in await store.newest(10**6)}
+            stored = {row[0]: row[-1].decode() for row in (await store.newest(10**6, 10**9))[0]}
             acked = (await store.acks()).get(("gw", "boot"), 0)
             kept = [arrival.n for arrival, _ in await store.facts()]
         for position, text in reported.items():

@@ -168,3 +168,35 @@ async def test_an_event_that_cannot_be_encoded_does_not_stop_the_others(
         assert await texts(log, start) == ["a", "b"]
     assert "secret" not in caplog.text
     assert "cannot encode a run.delta" in caplog.text
+
+
+async def test_a_batch_that_takes_long_is_stored_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """However slow the disk is: an attempt that was given up is given more time."""
+    monkeypatch.setattr("loomid.log.COMMIT_S", 0.05)
+
+    def slow(executed: str) -> None:
+        if executed == "COMMIT":
+            time.sleep(0.2)
+
+    async with await Store.open(path, time.time) as store:
+        log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
+        start = log.visible
+        await store._line.run(lambda connection: connection.set_trace_callback(slow))
+        async with asyncio.timeout(10):
+            await push(log, "a", "b")
+        assert await texts(log, start) == ["a", "b"]
+        await log.close()
+
+
+async def test_a_stop_that_cannot_be_recorded_is_a_stop(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def fails(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Store, "end", fails)
+    async with open_log(path) as log:
+        await push(log, "a")
+    assert "cannot record a clean stop" in caplog.text

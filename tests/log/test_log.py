@@ -13,8 +13,8 @@ import pytest
 
 from loomid.database import FILE_MARK
 from loomid.lmp import facts, frames
-from loomid.log import Batch, Exhausted, Gone
-from loomid.positions import BLOCK
+from loomid.log import Batch, Gone
+from loomid.positions import BLOCK, Exhausted
 from loomid.store import BOOTS_KEPT, Store
 from tests.support.log import (
     WINDOW,

@@ -151,7 +151,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def shows_what_it_stored(self) -> None:
         try:
-            shown = [text_of(entry) for entry in self.log.read(self.log._window_floor(), 9999)]
+            shown = [text_of(entry) for entry in self.log.read(self.log._ring.window_floor, 9999)]
         except Gone:
             raise AssertionError from None
         assert shown == self.texts[-512:]

@@ -207,7 +207,7 @@ async def test_killed_four_times_in_one_run_of_2000_deltas(tmp_path: Path, host:
     for kind, body in endings(text):
         host.link.emit(kind, body)
     async with pumping(tmp_path) as half:
-        half.start = half.log._floor
+        half.start = half.log._ring.floor
         await until(lambda: ended(half.shown()))
         shown = half.shown()
         assert text_of(shown) == text

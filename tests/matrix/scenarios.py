@@ -41,6 +41,8 @@ async def say(player: Player) -> None:
     shown = player.text(started.payload["run_id"])
     assert shown[1].split() == words(12).split()
     assert end.payload["error"] is None
+    await player.connection.send("ping")
+    await player.connection.wait_type("pong")
 
 
 @scenario
@@ -54,6 +56,12 @@ async def tool(player: Player) -> None:
     assert done.payload["ok"] is True
     assert end.payload["text"].startswith("done: ")
     assert begun.seq < done.seq < end.seq
+    shown = player.text(run_id)
+    assert list(shown) == [2]
+    assert shown[2].strip() == end.payload["text"]
+    assert not [
+        g for g in player.phone.events("notification") if g.frame.task_id == end.frame.task_id
+    ]
 
 
 @scenario
@@ -222,7 +230,11 @@ async def cancel_mid_stream(player: Player) -> None:
     assert end.payload["text"].strip() == player.text(run_id)[1].strip()
     again = await player.request("run.cancel", run_id=run_id)
     assert again.payload["code"] == "run_not_active"
-    player.check()
+    # Hermes' reply to the stop is no news to who stopped it, nor to the other phones.
+    _, after = await player.play("say 2", task_id=started.payload["task_id"])
+    assert after.payload["status"] == "completed"
+    told = [g for g in player.phone.events("notification") if g.frame.task_id == end.frame.task_id]
+    assert not told, [g.payload for g in told]
 
 
 async def while_busy(player: Player, mode: str, second: str = "say 3") -> tuple[Got, str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.matrix.checks import check_run
+from tests.matrix.checks import check_fields, check_run
 from tests.support.daemon import Daemon
 from tests.support.hermes import Gateway, Release
 from tests.support.phone import Connection, Got, Phone
@@ -37,6 +37,8 @@ class World:
             other=True,
             config={"approvals": {"timeout": APPROVAL_S, "gateway_timeout": APPROVAL_S}},
         )
+        self.seen: set[str] = set()
+        """The types of frames that phones got in this world."""
         self._open = ExitStack()
 
     def __enter__(self) -> World:
@@ -63,6 +65,9 @@ class World:
             player = Player(self, phone, connection)
             await player.online()
             yield player
+            player.check()
+            check_fields(connection.got)
+            self.seen |= {got.type for got in connection.got}
 
     async def ask_other(self, do: str, **more: Any) -> Any:
         """One request to the door of the second platform."""

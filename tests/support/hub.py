@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from loomid.lmp.pairing import Secret
 from loomid.log import Batch, Log
 from loomid.store import Store
 from loomid.vault import Vault
-from loomid.web import Web, WebConfig, listen
+from loomid.web import Web, WebConfig
 from tests.support.phone import Phone
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ async def serving(
             clock=clock,
         )
         await hub.load()
-        (socket,) = listen("127.0.0.1", 0)
-        port = socket.getsockname()[1]
+        door = socket.create_server(("127.0.0.1", 0))
+        port = door.getsockname()[1]
         web = Web(
             hub,
             WebConfig(
@@ -126,7 +127,7 @@ async def serving(
                 max_frame_bytes=config.max_frame_bytes,
             ),
         )
-        await web.start([socket], ssl_context)
+        await web.start([door], ssl_context)
         async with asyncio.TaskGroup() as tasks:
             keeping = [tasks.create_task(hub.run()), tasks.create_task(log.tend())]
             try:

@@ -1,5 +1,6 @@
 """Whatever a phone sends: the documented code, and nobody else is harmed."""
 
+import asyncio
 import contextlib
 import json
 
@@ -76,7 +77,9 @@ async def test_a_wrong_first_message(server, first, error, code):
     assert await refused(server, first) == ([error], code)
 
 
-@pytest.mark.parametrize("last_seq", [-1, 2**52 + 1, 10**30, "5", 5.0, True, [], {}])
+@pytest.mark.parametrize(
+    "last_seq", [-1, 2**51 + 1, 2**52, 2**52 + 1, 10**30, "5", 5.0, True, [], {}]
+)
 async def test_a_wrong_last_seq(server, last_seq):
     phone = await server.paired()
     async with phone.open() as c:
@@ -118,6 +121,18 @@ async def test_an_expired_token(tmp_path):
         now[0] += 301
         first = frame("hello", {**HELLO, "token": token})
         assert await refused(server, first) == (["token_expired"], 4001)
+
+
+async def test_a_clock_that_is_set_back_keeps_no_token_alive(tmp_path):
+    now = [100_000.0]
+    async with serving(tmp_path, clock=lambda: now[0]) as server:
+        token = await server.token(ttl=300)
+        now[0] -= 3600
+        first = frame("hello", {**HELLO, "token": token})
+        assert await refused(server, first) == (["token_expired"], 4001)
+        now[0] += 3600 - 30  # a small correction does no harm
+        async with server.phone().connect(token):
+            pass
 
 
 async def test_no_hello(tmp_path):
@@ -171,6 +186,23 @@ async def test_ten_megabytes(server):
         with contextlib.suppress(ConnectionError):  # it may be closed while we still send
             await c.send_text("x" * 10_000_000)
         assert await c.wait_closed() == 1009
+
+
+async def test_why_a_frame_was_too_large_can_be_read(server):
+    """By a phone that sends all of it before it looks for an answer."""
+    head = (
+        f"GET /ws HTTP/1.1\r\nHost: {server.host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(head.encode())
+        await reader.readuntil(b"\r\n\r\n")
+        size = 10_000_000
+        writer.write(b"\x81\xff" + size.to_bytes(8, "big") + bytes(4 + size))
+        await writer.drain()
+        assert await reader.readexactly(4) == b"\x88\x11\x03\xf1"
+        writer.close()
 
 
 async def test_the_largest_frame_is_taken(server):

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import re
+import sqlite3
 import time
 from dataclasses import replace
 
 import pytest
 
 from loomid import places
+from loomid.daemon import STOP_S
 from loomid.hub import MAX_WITHOUT_HELLO
 from loomid.lmp.session import Timing
 from tests.support.hub import SERVER, answer, delta, serving
@@ -222,25 +224,25 @@ async def test_requests_run_in_order_while_pings_are_answered(tmp_path):
         assert ran == [f"r{n}" for n in range(16)]
 
 
-async def test_what_has_begun_is_finished_though_the_phone_has_gone(tmp_path):
-    began, release, ran = asyncio.Event(), asyncio.Event(), []
+async def test_who_has_gone_is_not_kept_for_an_answer(tmp_path):
+    asked, gone = [], asyncio.Event()
 
-    async def execute(device, frame):
-        began.set()
-        await release.wait()
-        ran.append(frame.request_id)
-        return await answer(device, frame)
+    async def execute(_, frame):
+        asked.append(frame.request_id)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
 
     async with serving(tmp_path, execute=execute) as server:
-        phone = server.phone()
-        async with phone.connect(await server.token()) as c:
+        async with server.phone().connect(await server.token()) as c:
             await c.send("task.list", {"request_id": "first"})
             await c.send("task.list", {"request_id": "second"})
-            await began.wait()
-        async with phone.connect():
-            release.set()
-            await until(lambda: ran)
-        assert ran == ["first"]
+            await until(lambda: asked)
+        async with asyncio.timeout(2):
+            await gone.wait()
+        await until(lambda: not server.hub._phones)
+        assert asked == ["first"]
 
 
 async def test_a_bug_harms_one_phone_only(tmp_path, caplog):
@@ -281,6 +283,32 @@ async def test_stopping_tells_the_phones(tmp_path, caplog):
     assert closes(caplog).count((1001, "server going down")) == 2
 
 
+async def test_stopping_waits_for_no_phone_that_does_not_answer(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    began, never = asyncio.Event(), asyncio.Event()
+
+    async def execute(*_):
+        began.set()
+        await never.wait()
+
+    async with serving(tmp_path, execute=execute) as server:
+        phone, asking = server.phone(), server.phone()
+        async with (
+            phone.connect(await server.token()) as c,
+            asking.connect(await server.token()) as waits,
+        ):
+            c.ws._writer.transport.pause_reading()
+            await waits.send("task.list", {"request_id": "r"})
+            await began.wait()
+            async with asyncio.timeout(STOP_S):  # as the daemon has it
+                await server.web.stop()
+            assert {code for code, _ in closes(caplog)} == {1001}
+            assert len(closes(caplog)) == 2
+            known = {s.device.device_id: s.device.last_seen for s in server.hub.devices()}
+            stored = {d.device_id: d.last_seen for d in await server.vault.devices()}
+            assert stored[phone.device_id] == known[phone.device_id]
+
+
 async def test_each_close_is_logged_once_and_nothing_secret_is(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     async with serving(tmp_path) as server:
@@ -297,3 +325,52 @@ async def test_each_close_is_logged_once_and_nothing_secret_is(tmp_path, caplog)
     assert [code for code, _ in logged] == [1000, 4001]
     for secret in (token, phone.credential, "private words"):
         assert secret not in caplog.text
+
+
+async def test_a_new_name_outlives_a_hello_that_is_under_way(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        confirm = server.vault.confirm_device
+
+        async def meanwhile(device_id):
+            await server.hub.rename(device_id, "Ann's")
+            await confirm(device_id)
+
+        server.vault.confirm_device = meanwhile
+        async with phone.connect():
+            assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
+
+
+async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("loomid.hub.HOUSEKEEPING_S", 0.02)
+    asked = []
+
+    async def fails(*what):
+        asked.append(what)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        with monkeypatch.context() as broken:
+            for name in ("seen", "remove_device"):
+                broken.setattr(server.vault, name, fails)
+            async with phone.connect() as c:
+                await until(lambda: len(asked) > 2)
+                await c.send("ping")
+                await c.wait_type("pong")
+                # A phone is cut off before that is stored; then it can be tried again.
+                with pytest.raises(sqlite3.Error):
+                    await server.hub.revoke(phone.device_id)
+                assert await c.wait_closed() == 4003
+            assert [s.device.device_id for s in server.hub.devices()] == [phone.device_id]
+        assert await server.hub.revoke(phone.device_id)
+        assert await server.vault.devices() == []
+
+
+async def test_a_stop_without_a_disk_is_a_stop(tmp_path, monkeypatch):
+    async def fails(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with serving(tmp_path) as server:
+        await server.paired()
+        monkeypatch.setattr(server.vault, "seen", fails)

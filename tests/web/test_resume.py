@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from loomid import resume
+from loomid.positions import Exhausted
 from tests.support.hub import approval, completed, delta, resolved, serving, started
 
 
@@ -69,7 +71,7 @@ async def test_a_known_device_without_last_seq_is_truncated(tmp_path):
     assert text_of(phone.got) == "new"
 
 
-@pytest.mark.parametrize("last_seq", [10**6, 2**50, 2**52 - 10**6])
+@pytest.mark.parametrize("last_seq", [10**6, 2**50, 2**51])
 async def test_an_impossible_last_seq_moves_the_base_on_disk_first(tmp_path, last_seq):
     async with serving(tmp_path) as server:
         phone = await server.paired()
@@ -88,6 +90,20 @@ async def test_an_impossible_last_seq_moves_the_base_on_disk_first(tmp_path, las
             assert c.hello_ok.payload["truncated"] is False
             await c.wait_type("run.delta")
     assert text_of(phone.got) == "ab"
+
+
+async def test_who_did_not_get_the_hello_ok_is_told_again(tmp_path):
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        phone.last_seq = 2**50
+        for _ in range(2):
+            async with phone.connect() as c:
+                assert c.hello_ok.payload["truncated"] is True
+            phone.last_seq = 2**50  # that never reached it
+    async with serving(tmp_path) as server:
+        phone.url = server.url
+        async with phone.connect() as c:
+            assert c.hello_ok.payload["truncated"] is True
 
 
 async def test_a_database_from_a_backup_reuses_no_number(tmp_path):
@@ -246,3 +262,52 @@ async def test_reconnecting_again_and_again_loses_and_doubles_nothing(tmp_path):
                     await c.wait_for(lambda w=want: len(phone.events("run.delta")) >= w)
                 got = len(phone.events("run.delta"))
         assert text_of(phone.got) == "".join(f"{n} " for n in range(count))
+
+
+async def test_two_hellos_at_once_of_a_device_whose_base_moves(tmp_path):
+    """Whichever is let in last counts from the base that is on disk."""
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        set_base, slow = server.vault.set_base, asyncio.Event()
+
+        async def stalls(device_id, base):
+            if not slow.is_set():
+                slow.set()
+                await asyncio.sleep(0.2)
+                await server.publish(delta("meanwhile"))
+            await set_base(device_id, base)
+
+        server.vault.set_base = stalls
+        phone.last_seq = 2**50
+        async with phone.open() as one, phone.open() as two, asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(one.hello())
+            await slow.wait()
+            assert (await two.hello()).payload["truncated"] is True
+            assert (await first).payload["truncated"] is True
+            assert await one.wait_closed() == 4004
+            (device,) = await server.vault.devices()
+            assert [status.device.base for status in server.hub.devices()] == [device.base]
+            await server.publish(delta("live"))
+            got = await two.wait_type("run.delta")
+            assert got.seq == server.log.visible - device.base
+
+
+async def test_a_hello_without_a_position_left_does_not_break_the_commit_it_waits_for(
+    tmp_path, monkeypatch
+):
+    async with serving(tmp_path) as server:
+        take, asked = server.log.take_position, []
+
+        def once():
+            asked.append(None)
+            if len(asked) > 1:
+                raise Exhausted
+            return take()
+
+        monkeypatch.setattr(server.log, "take_position", once)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.publish(delta("a")))
+            await asyncio.sleep(0)  # now it is on its way
+            with pytest.raises(Exhausted):
+                await resume._at_rest(server.log, lambda: None)
+        assert len(asked) == 2
