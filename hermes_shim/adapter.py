@@ -21,7 +21,7 @@ from tools import approval, clarify_gateway, slash_confirm
 from .cli import runtime_dirs
 from .facts import HOOKS, plain, state, watch
 from .link import Link
-from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, once
+from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
 CONTROL = hasattr(MessageEvent, "allow_gateway_control")
@@ -98,15 +98,15 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     async def send(self, chat_id: str, content: str, reply_to: Any = None, **more: Any) -> Any:
         """Tell loomid of a text; always a success, or Hermes would send it twice."""
         message_id = f"out-{state.boot}-{next(state.serial)}"
-        ids = {"chat_id": chat_id, "message_id": message_id, "reply_to": reply_to}
-        said = {"text": content, "metadata": plain(more.get("metadata"))}
-        self._tell("sent", self._source(chat_id), **ids, **said)
+        said = {"chat_id": chat_id, "text": content, "reply_to": reply_to}
+        said["metadata"] = plain(more.get("metadata"))
+        self._tell("sent", self._source(chat_id), message_id, **said)
         return SendResult(success=True, message_id=message_id)
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, **more: Any) -> Any:
         """Tell loomid of the text that replaces a sent one."""
-        said = {"message_id": message_id, "text": content, "finalize": more.get("finalize")}
-        self._tell("edited", self._source(chat_id), chat_id=chat_id, **said)
+        said = {"chat_id": chat_id, "text": content, "finalize": more.get("finalize")}
+        self._tell("edited", self._source(chat_id), message_id, **said)
         return SendResult(success=True, message_id=message_id)
 
     async def send_exec_approval(self, *_: Any, **__: Any) -> Any:
@@ -121,12 +121,11 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def on_processing_start(self, event: Any) -> None:
         """Hermes takes up one of our messages."""
-        self._tell("processing.started", event.source, message_id=event.message_id)
+        self._tell("processing.started", event.source, event.message_id)
 
     async def on_processing_complete(self, event: Any, outcome: Any) -> None:
         """Hermes is done with it."""
-        ids = {"message_id": event.message_id, "outcome": outcome.value}
-        self._tell("processing.ended", event.source, **ids)
+        self._tell("processing.ended", event.source, event.message_id, outcome=outcome.value)
 
     # ── commands: each returns the value of its result, or why nothing ran ──
 
@@ -140,28 +139,27 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _run(self, command: Message) -> None:
         """Run a command and tell how it ended."""
-        operation = getattr(self, f"_op_{command['op']}", None)
-        result: Message = {"error": "unknown_op"}
+        run = getattr(self, f"_op_{command['op']}", None)
         try:
-            if operation is not None:
-                result = await operation(command["id"], **command["args"])
+            result = await run(command["id"], **command["args"]) if run else {"error": "unknown_op"}
         except Exception as failure:  # noqa: BLE001 - whatever Hermes raises is the answer
+            log.error("loomi: %s failed: %s", command["op"], type(failure).__name__)
             result = {"error": "failed", "detail": type(failure).__name__}
         state.link.reply({"id": command["id"], **result})
 
     async def _op_inject(
         self, _id: str, chat_id: str, text: str, message_id: str, mode: str, **origin: Any
     ) -> Message:
-        # Up to the hand-over there is no await: one step of the loop.
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
+        agent: Any = None if mode == "queue" else await self._agent(key)
+        # From here to the hand-over there is no await: one step of the loop.
         if runner._startup_restore_in_progress or runner._draining:
             return {"error": "starting"}
         self._heal_stale_session_lock(key)
         if mode != "command" and self._reserved(key, text):
             return {"error": "reserved_text"}
         event = self._event(source, text, message_id, mode, **origin)
-        agent = runner._running_agents.get(key)
         if mode == "command":
             await self.handle_message(event)
         elif key not in self._active_sessions:
@@ -187,22 +185,14 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         """A message for Hermes, told to loomid just before it is handed over."""
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
-            said = {"message_id": message_id, "text": text, "mode": mode, "busy": busy}
-            self._tell("injected", source, **said, **origin)
-        is_command = mode == "command"
-        kind = MessageEvent if CONTROL or is_command else _Plain
-        more = {"allow_gateway_control": is_command} if CONTROL else {}
+            self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
+        kind = MessageEvent if CONTROL or mode == "command" else _Plain
+        more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
         return kind(text=text, source=source, message_id=message_id, **more)
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
         runner, store = self.gateway_runner, self._session_store
-        for _wait in range(100):
-            agent = runner._running_agents.get(session_key)
-            if agent is None or hasattr(agent, "interrupt"):
-                break
-            # Until a moment after its first hook, a turn's place is held by something else: /stop
-            # would free the session but leave the agent at work.
-            await asyncio.sleep(0.02)
+        agent = await self._agent(session_key)
         # From here to the hand-over there is no await: one step of the loop.
         entry = store.lookup_by_session_id(store.peek_session_id(session_key))
         source = getattr(entry, "origin", None)
@@ -252,12 +242,23 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     # ── Hermes' own names for things ──
 
-    def _tell(self, kind: str, source: Any, **said: Any) -> None:
-        state.link.emit(kind, {"session_key": self._key(source), **said})
+    def _tell(self, kind: str, source: Any, message_id: str, **said: Any) -> None:
+        ids = {"session_key": self._key(source), "message_id": message_id}
+        state.link.emit(kind, {**said, **ids})
 
     def _source(self, chat_id: str, **more: Any) -> Any:
         who = {"chat_type": "dm", "user_id": PLATFORM, "user_name": "Loomi"}
         return self.build_source(chat_id=chat_id, **who, **more)
+
+    async def _agent(self, key: str) -> Any:
+        """The agent at work there. Until a moment after its first hook something else holds its
+        place: nothing could be steered, and /stop would free the session but not end the work."""
+        for _ in range(100):
+            agent = self.gateway_runner._running_agents.get(key)
+            if agent is None or hasattr(agent, "interrupt"):
+                break
+            await asyncio.sleep(0.02)
+        return agent
 
     def _key(self, source: Any) -> str:
         return str(self.gateway_runner._session_key_for_source(source))

@@ -63,9 +63,15 @@ def test_the_adapter() -> None:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
+        for node in ast.walk(function):  # name["key"] = …
+            match node:
+                case ast.Assign(
+                    targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key))]
+                ):
+                    dicts[name].add(key)
         for call in ast.walk(function):
             if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "_tell":
-                names = {"session_key"}
+                names = {"session_key", "message_id"}
                 for keyword in call.keywords:
                     name = getattr(keyword.value, "id", "")
                     names |= {keyword.arg} if keyword.arg else dicts.get(name, set())
