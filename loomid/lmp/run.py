@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
@@ -84,6 +85,22 @@ class Run:
         iteration = Iteration(len(self.iterations) + 1)
         self.iterations.append(iteration)
         return iteration
+
+    def iteration_of(self, text: str) -> Iteration | None:
+        """The iteration whose text a new message of the gateway shows (0.19).
+
+        Messages come in the order of the texts they show; a blank text has none.
+        """
+        text = text.strip()
+        later = takewhile(lambda i: i.message is None, reversed(self.iterations))
+        unsent = list(later)[::-1]
+        if not text or not unsent:
+            return None
+        for iteration in unsent:
+            known = iteration.text.text if iteration.certain else ""
+            if known and (known.startswith(text) or text.startswith(known)):
+                return iteration
+        return None if unsent[-1].certain else unsent[-1]
 
     def show(self, out: Folding, iteration: Iteration, kind: Kind, change: Change | None) -> None:
         """More text, or another text instead of what was shown."""

@@ -33,6 +33,7 @@ class Track:
         self._tail = ""  # whitespace that waits for more text
         self._base = ""  # what an earlier, failed attempt showed and the present one continues
         self._repeated: str | None = None  # a retry that so far only repeats what is shown
+        self._retried = False
         self._continues = False
         self._whole = False  # fed with previews of the whole text instead of deltas
 
@@ -50,6 +51,7 @@ class Track:
         (`continues`: Hermes counted it as a further call), or say something else.
         """
         self._base = ""
+        self._retried = True
         self._continues = continues
         self._repeated = "" if self._parts else None
 
@@ -91,7 +93,7 @@ class Track:
                 truth = shown + self._tail + truth
         elif self._base:
             truth = self._base + truth
-        if self._whole and truth and shown.endswith(truth):
+        if self._whole and self._retried and truth and shown.endswith(truth):
             return None  # the preview holds what came before this attempt, too
         return self.become(truth)
 

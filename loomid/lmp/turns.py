@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from loomid.lmp.host import Host
     from loomid.lmp.inbox import Message
     from loomid.lmp.script import Act
-    from loomid.lmp.text import Iteration
 
 NEVER_STARTED_S = 120.0
 """How long facts are held of a turn whose beginning never comes."""
@@ -260,7 +259,7 @@ class Turn:
     def preview(self, out: Folding, message_id: str, text: str, *, final: bool) -> bool:
         """A message of the gateway that shows this run's text (0.19); False: it does not."""
         known = (i for i in self.run.iterations if i.message == message_id)
-        iteration = next(known, None) or self._iteration_of(text.strip())
+        iteration = next(known, None) or self.run.iteration_of(text)
         if iteration is None:
             return False
         out.touched.add(self.turn_id)
@@ -358,16 +357,6 @@ class Turn:
         self.messages[message.message_id] = message
         self._host.retention.adopt(self.turn_id, message.owner)
         return message.origin
-
-    def _iteration_of(self, text: str) -> Iteration | None:
-        """The iteration whose text a new message of the gateway shows."""
-        for iteration in self.run.iterations:
-            known = iteration.text.text if iteration.certain else ""
-            same = known.startswith(text) or text.startswith(known)
-            if known and same and iteration.message is None:
-                return iteration
-        last = self.run.last
-        return last if last is not None and not last.certain and last.message is None else None
 
     def _silent_until(self) -> float | None:
         """When a turn that Hermes says nothing more of counts as over."""

@@ -254,6 +254,35 @@ def test_an_answer_is_not_taken_for_the_text_of_a_call_that_only_used_tools() ->
     ]
 
 
+def test_a_blank_message_shows_no_text() -> None:
+    """It comes when later texts are known, and theirs still come after it."""
+    d = old("", tools=1)
+    d.facts([asked(2), wire.ApiEnded("s1:s1:t1", 2, "tool_calls", "ah ah ah"), asked(3)])
+    d.facts([preview("\n ▉"), wire.Edited("chat", "out1", "\n", True)])
+    d.facts([preview("\n\nah ▉", "out2"), wire.Edited("chat", "out2", "\n\nah ah ah ", True)])
+    d.facts([preview("\n\nah ▉", "out3"), wire.Edited("chat", "out3", "\n\nah ah ▉", False)])
+    d.fact(wire.ApiEnded("s1:s1:t1", 3, "stop", "ah ah"))
+    d.facts([wire.Edited("chat", "out3", "\n\nah ah ", True), ended()])
+    assert [row for row in brief(d.events) if row[0] != "task"] == [
+        ["delta", "text", 2, "ah ah ah"],
+        ["delta", "text", 3, "ah ah"],
+        ["completed", "completed", "ah ah", None, True],
+    ]
+
+
+def test_messages_come_in_the_order_of_the_texts() -> None:
+    """A text that had no message of its own is not what a later message shows."""
+    d = old("ah ah")
+    d.facts([asked(2), preview("beta ▉", "out2")])
+    d.facts([wire.ApiEnded("s1:s1:t1", 2, "tool_calls", "beta"), asked(3)])
+    d.facts([preview("ah ▉", "out3"), wire.Edited("chat", "out3", "ah ah ga ▉", False)])
+    d.wait(0.1)
+    assert [row for row in brief(d.events) if row[0] != "task"] == [
+        ["delta", "text", 2, "beta"],
+        ["delta", "text", 3, "ah ah ga"],
+    ]
+
+
 def test_without_edits_the_whole_message_is_the_text() -> None:
     d = old()
     assert brief(d.fact(sent("the answer", notify=True, reply_to="in1"))) == [

@@ -79,6 +79,20 @@ def test_reasoning_is_never_retracted() -> None:
     assert shown(track, changes) == "so hm"
 
 
+def test_preview_may_hold_what_came_before_a_retry() -> None:
+    track = Track()
+    changes = [track.preview("w0 w1", final=False)]
+    track.retry(continues=True)
+    changes += [track.preview("w0 w1 w2", final=True), track.settle("w2")]
+    assert shown(track, changes) == "w0 w1 w2"
+
+
+def test_preview_of_the_only_attempt_ends_as_its_text() -> None:
+    track = Track()
+    changes = [track.preview("ah ah ah", final=False), track.settle("ah ah")]
+    assert shown(track, changes) == "ah ah"
+
+
 def test_cursor() -> None:
     assert without_cursor("w0  ▉") == "w0 "
     assert without_cursor("w0▉") == "w0"

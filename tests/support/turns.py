@@ -159,20 +159,26 @@ def edited_turns(draw: st.DrawFn, turn_id: str = "s1:s1:t1") -> Script:
     script.sync(wire.TurnStarted(turn_id, "s1", KEY, "loomi", "m", "do it"))
     calls = draw(st.integers(1, 3))
     for call in range(1, calls + 1):
-        pieces = draw(words)
+        pieces = draw(st.just([]) | words)
         text = "".join(pieces)
         script.sync(wire.ApiStarted(turn_id, "s1", call, "m", "p", "loomi"))
         shown = "\n\n" if call > 1 else ""
-        message = f"out{call}"
-        for number, piece in enumerate(pieces):
+        message, sent = f"out{call}", False
+        for piece in pieces:
             shown += piece
-            if number == 0:
-                script.stream("loop", _sent(message, shown + " ▉", edits=True))
-            elif draw(st.booleans()):
-                script.stream("loop", wire.Edited("chat", message, shown + " ▉", False))
+            # Hermes sends nothing blank, and begins no message with under four characters.
+            # The fold must need neither, so a message may begin with any piece here.
+            if draw(st.booleans()):
+                update = shown + " ▉"
+                edit = wire.Edited("chat", message, update, False)
+                script.stream("loop", edit if sent else _sent(message, update, edits=True))
+                sent = True
         tools = 0 if call == calls else 1
         _answered(script, call, text, tools)
-        script.stream("loop", wire.Edited("chat", message, shown, True))
+        if sent:
+            script.stream("loop", wire.Edited("chat", message, shown, True))
+        elif shown.strip():
+            script.stream("loop", _sent(message, shown, edits=True))
         script.texts.append(text.strip())
         if tools:
             script.sync(wire.ToolStarted(turn_id, "s1", call, "call_0", "terminal", "ls"))
