@@ -252,10 +252,12 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def _agent(self, key: str) -> Any:
         """The agent at work there. Until a moment after its first hook something else holds its
-        place: nothing could be steered, and /stop would free the session but not end the work."""
+        place: nothing could be steered, and /stop would free the session but not end the work.
+        After its last one Hermes still delivers the answer: 0.20 may lose a /new meanwhile."""
         for _ in range(100):
             agent = self.gateway_runner._running_agents.get(key)
-            if agent is None or hasattr(agent, "interrupt"):
+            works = hasattr(agent, "interrupt") and agent._current_turn_id not in state.over
+            if works or (agent is None and key not in self._active_sessions):
                 break
             await asyncio.sleep(0.02)
         return agent

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from tests.matrix.rows import scenario, went_through, words
-from tests.matrix.world import RUN_S
 
 if TYPE_CHECKING:
     from tests.matrix.world import Player
@@ -203,10 +201,6 @@ async def second_turn(player: Player) -> None:
 async def new_session(player: Player) -> None:
     first, _ = await player.play("say 3")
     task_id = first.payload["task_id"]
-    # 0.20 may go on with the old session when /new comes while it still delivers an answer.
-    async with asyncio.timeout(RUN_S):
-        while await player.world.ask_other("delivering"):
-            pass
     after = player.mark()
     await player.send("/new", task_id=task_id, command=True)
     await player.event("notification", after=after)

@@ -135,10 +135,6 @@ class OtherAdapter(BasePlatformAdapter):
         events = [head, *runner._queued_events.get(session_key, ())]
         return [[e.message_id, e.text] for e in events if e]
 
-    async def do_delivering(self):
-        """Chats of ours whose last message Hermes is not done with."""
-        return list(self.loomi()._active_sessions)
-
     async def do_deliver(self, chat_id, text):
         """As the cron scheduler does it."""
         from gateway.delivery import DeliveryTarget
