@@ -10,7 +10,7 @@ from typing import Any
 
 
 def runtime_dirs() -> list[Path]:
-    """Where loomid may keep its sockets (architecture, "Doors"), most likely first."""
+    """Where loomid may keep its sockets most likely first."""
     env, home = os.environ.get, Path.home()
     state = env("LOOMI_STATE_DIR") or Path(env("XDG_STATE_HOME") or home / ".local/state", "loomid")
     user = env("XDG_RUNTIME_DIR") and Path(env("XDG_RUNTIME_DIR", ""), "loomid")

@@ -1,6 +1,6 @@
 """Hook calls become facts: one small dict each, handed to the link, nothing interpreted.
 
-Everything that must outlive a forced plugin reload (hermes.md trap 24) is an attribute
+Everything that must outlive a forced plugin reload (docs/hermes.md) is an attribute
 of `state`, a process-global that is no module of ours.
 """
 
@@ -140,7 +140,7 @@ def observer(hook: str) -> Any:
 def watch() -> None:
     """Register our hooks once with the latest context; only the gateway process calls this.
 
-    In other processes a stream hook would mute the CLI (hermes.md §6.2).
+    In other processes a stream hook would mute the CLI (docs/hermes.md).
     """
     from hermes_cli.plugins import VALID_HOOKS
 

@@ -183,7 +183,7 @@ class Hub:
             self._left(phone)
 
     async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
-        """Verify a hello, and say where the device goes on (LMP §3, design §2)."""
+        """Verify a hello, and say where the device goes on (LMP §3)."""
         if hello.token is not None:
             base = self._log.visible
             new = await self._devices.pair(hello.token, hello.device_info, base)

@@ -1,6 +1,6 @@
 """What one connection has yet to write: its place in the log and its own frames.
 
-Both are merged by position, so that seq rises with every frame (LMP design §1). The
+Both are merged by position, so that seq rises with every frame (docs/protocol.md). The
 log's ring is the queue of events: memory does not grow with lag.
 """
 

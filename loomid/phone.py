@@ -254,7 +254,7 @@ class Phone:
         self.wake()
 
     async def _roomy(self) -> None:
-        """A phone that does not take its answers is not read (LMP design §1)."""
+        """A phone that does not take its answers is not read (docs/protocol.md)."""
         await self._until(
             lambda: self.outbox is None or not self.outbox.full or self.ended is not None
         )

@@ -1,4 +1,4 @@
-"""Where a device goes on after its hello (LMP design §2): replay, snapshot, what is pending."""
+"""Where a device goes on after its hello (docs/protocol.md): replay, snapshot, what is pending."""
 
 from __future__ import annotations
 

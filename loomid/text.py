@@ -15,7 +15,7 @@ _BAD_RAW = re.compile("[\x00\ud800-\udfff]")
 def valid_json_text(raw: str) -> str:
     """Replace NUL and unpaired surrogates, raw or escaped, by U+FFFD in JSON text.
 
-    The only door for text from outside (LMP design §5): it works on the raw text,
+    The only door for text from outside (docs/protocol.md): it works on the raw text,
     before that is decoded, so that no decoder ever sees what SQLite, UTF-8 or a
     phone could not take.
     """

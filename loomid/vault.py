@@ -69,7 +69,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A remembered request (LMP design §4)."""
+    """A remembered request (docs/protocol.md)."""
 
     device_id: str
     request_id: str

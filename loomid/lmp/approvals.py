@@ -1,4 +1,4 @@
-"""Who may still answer which approval (LMP §5, design §4): claims and their fate.
+"""Who may still answer which approval (LMP §5): claims and their fate.
 
 A claim says "this answer won, its command is on its way". It is given back only when
 that command provably did not run, so at most one command per approval ever runs.

@@ -1,4 +1,4 @@
-"""Approvals as Hermes reports them: asked, decided, lost (design §3, hermes.md §7)."""
+"""Approvals as Hermes reports them: asked, decided, lost (docs/hermes.md)."""
 
 from __future__ import annotations
 

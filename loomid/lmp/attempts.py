@@ -1,4 +1,4 @@
-"""Attempts at model calls: which stream fact belongs to which (hermes.md §6.2).
+"""Attempts at model calls: which stream fact belongs to which (docs/hermes.md).
 
 Each stream hook of Hermes has a queue and a thread of its own, so their facts race;
 within one hook order holds. The pair (turn, call number) names no attempt for sure:

@@ -1,4 +1,4 @@
-"""Few frames for many deltas (LMP design §3): one run's deltas on their way out."""
+"""Few frames for many deltas (docs/protocol.md): one run's deltas on their way out."""
 
 from __future__ import annotations
 

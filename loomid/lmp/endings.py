@@ -1,4 +1,4 @@
-"""How a turn ended, from what Hermes says or leaves unsaid (hermes.md §5, trap 11)."""
+"""How a turn ended, from what Hermes says or leaves unsaid (docs/hermes.md)."""
 
 from __future__ import annotations
 

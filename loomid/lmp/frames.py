@@ -1,6 +1,6 @@
 """Every LMP v1 type, once: payloads, the tables name → type.
 
-Field names and meanings follow LMP §4; what loomid adds follows design §6: new
+Field names and meanings follow LMP §4; what loomid adds (docs/protocol.md): new
 types and new fields only, absent (UNSET) when they say nothing.
 """
 
@@ -368,7 +368,7 @@ CLIENT: dict[str, type[Payload]] = {
 SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
 LASTING = RUN_ENDS | {"approval.resolved", "notification"}
-"""Types a snapshot looks back for (design §2)."""
+"""Types a snapshot looks back for (docs/protocol.md)."""
 EVENT_NAMES = {cls: name for name, cls in EVENTS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Messages of phones on their way into a turn: whence a run came (design §3, origin)."""
+"""Messages of phones on their way into a turn: whence a run came (docs/protocol.md)."""
 
 from __future__ import annotations
 

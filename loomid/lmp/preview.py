@@ -1,4 +1,4 @@
-"""Texts cut for display: between grapheme clusters, never inside one (LMP design §3)."""
+"""Texts cut for display: between grapheme clusters, never inside one (docs/protocol.md)."""
 
 from __future__ import annotations
 

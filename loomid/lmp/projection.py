@@ -134,7 +134,7 @@ class Projection:
         return list(self._gateways.values())
 
     def snapshot(self) -> list[Event]:
-        """The gateways, then each live run with its text and open tools (LMP design §2), and
+        """The gateways, then each live run with its text and open tools (docs/protocol.md), and
         with what nothing else in it tells: messages folded in, interims not streamed."""
         return [*self.gateways(), *(e for run in self._runs.values() for e in run.events())]
 

@@ -1,4 +1,4 @@
-"""A phone's requests (LMP §5, design §4): fingerprints, answers that are kept, ids.
+"""A phone's requests (LMP §5): fingerprints, answers that are kept, ids.
 
 Decides; what is stored and sent is up to `loomid/commands.py`.
 """
@@ -194,7 +194,7 @@ class _Stored(msgspec.Struct, omit_defaults=True):
 
 
 def kept(answer: Answer) -> bool:
-    """Whether the same request_id must get this answer again (design §4)."""
+    """Whether the same request_id must get this answer again (docs/protocol.md)."""
     return not (isinstance(answer, PhoneError) and answer.proves_nothing_ran)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """Turns what a turn has to tell into events; joins deltas on the way (design §3)."""
+    """Turns what a turn has to tell into events; joins deltas on the way (docs/protocol.md)."""
 
     def __init__(self, turn_id: str, host: Host) -> None:
         self.run_id = ids.run_id(host.key, host.gateway_id, turn_id)

@@ -1,4 +1,4 @@
-"""Facts of one gateway in any order → LMP events (design §3): the fold."""
+"""Facts of one gateway in any order → LMP events (docs/protocol.md): the fold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn has yet to tell, in causal order, and when it may be told (design §3).
+"""What a turn has yet to tell, in causal order, and when it may be told (docs/protocol.md).
 
 A queue of steps. An attempt at a model call is a step that shows text while it is at the
 head, and stays there until its text is complete or a short drain passed; tools,

@@ -1,7 +1,7 @@
-"""What Hermes sends to our chats: part of a run, or a notification (hermes.md §10).
+"""What Hermes sends to our chats: part of a run, or a notification (docs/hermes.md).
 
 Everything a run says is sent to its chat as well, whether or not hooks told it
-already. Texts are not stable (trap 29), so nothing here reads
+already. Texts are not stable (docs/hermes.md), so nothing here reads
 their wording.
 """
 

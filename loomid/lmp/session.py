@@ -83,7 +83,7 @@ TABLE: dict[State, dict[Input, State]] = {
 
 
 class Code:
-    """Close codes (LMP design §5)."""
+    """Close codes (docs/protocol.md)."""
 
     GOING_AWAY = 1001
     NOT_A_FRAME = 1002
@@ -299,7 +299,7 @@ class Session:
     # ── inside ──────────────────────────────────────────────────────────────
 
     def _heard(self) -> None:
-        """Any frame counts as a pong (LMP design §1)."""
+        """Any frame counts as a pong (docs/protocol.md)."""
         self._pong_by = None
         self._misses = 0
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def platform_of(session_key: str) -> str | None:
-    """The platform in a session key `agent:<profile>:<platform>:…` (hermes.md §4)."""
+    """The platform in a session key `agent:<profile>:<platform>:…` (docs/hermes.md)."""
     parts = session_key.split(":")
     return parts[2] if len(parts) > 3 and parts[0] == "agent" else None
 
@@ -57,7 +57,7 @@ class Start:
         self.known(out, fact.session_id, fact.platform, fact.model, "")
         self.text, self.parent = fact.text, fact.parent_session_id or None
         key = fact.session_key
-        # Cron and subagent turns carry another session's key in their context (trap 20).
+        # Cron and subagent turns carry another session's key in their context (docs/hermes.md).
         if key and platform_of(key) in (fact.platform, None):
             self.own_key = key
         return True

@@ -80,7 +80,7 @@ class Tools:
     def is_progress(self, text: str) -> bool:
         """Whether a plain message of the gateway is its chatter about a tool.
 
-        Its wording is not stable (hermes.md trap 29); what the tool does is quoted in it.
+        Its wording is not stable (docs/hermes.md); what the tool does is quoted in it.
         """
         return bool(self.open) or any(
             tool in text or (preview and preview in text) for tool, preview in self._known

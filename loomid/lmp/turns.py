@@ -1,4 +1,4 @@
-"""One Hermes turn: what its facts mean, in whatever order they come (design §3)."""
+"""One Hermes turn: what its facts mean, in whatever order they come (docs/protocol.md)."""
 
 from __future__ import annotations
 

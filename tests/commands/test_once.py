@@ -1,4 +1,4 @@
-"""The same request_id runs once and gets one answer (LMP §5, design §4)."""
+"""The same request_id runs once and gets one answer (LMP §5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of every run, on every release, whatever happened (LMP design §3)."""
+"""What must hold of every run, on every release, whatever happened (docs/protocol.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a phone goes on: replay, truncation, snapshot, pending approvals (design §2)."""
+"""Where a phone goes on: replay, truncation, snapshot, pending approvals (docs/protocol.md)."""
 
 import asyncio
 import shutil
