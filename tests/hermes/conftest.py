@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.matrix.world import World
 from tests.support.hermes import RELEASES, Gateway, Release, Unavailable
 from tests.support.model import Model
 from tests.support.peer import Peer
@@ -70,6 +71,16 @@ def gateway(pair: tuple[Gateway, Peer]) -> Gateway:
 def peer(pair: tuple[Gateway, Peer]) -> Peer:
     """What listens to the shared gateway's shim."""
     return pair[1]
+
+
+@pytest.fixture(scope="module")
+def world(release: Release, model: Model) -> Iterator[World]:
+    """A gateway and a daemon, shared by the tests of a module."""
+    with (
+        tempfile.TemporaryDirectory(prefix="lo-") as name,
+        World(release, Path(name), model.url) as running,
+    ):
+        yield running
 
 
 @pytest.fixture

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.matrix.checks import check_run
 from tests.matrix.scenarios import words
 from tests.matrix.world import Player, World
-from tests.support.hermes import Release
-from tests.support.model import Model
 from tests.support.phone import Phone
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
 
 DELTAS = 2_000
-
-
-@pytest.fixture(scope="module")
-def world(release: Release, model: Model) -> Iterator[World]:
-    """Processes that these tests may kill."""
-    with (
-        tempfile.TemporaryDirectory(prefix="lo-") as name,
-        World(release, Path(name), model.url) as world,
-    ):
-        yield world
 
 
 async def pair(world: World) -> Phone:

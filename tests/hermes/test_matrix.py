@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.matrix.checks import FIELDS
 from tests.matrix.scenarios import SCENARIOS
 from tests.matrix.world import World
-from tests.support.hermes import Release
-from tests.support.model import Model
 
 played: dict[str, set[str]] = {}
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def world(release: Release, model: Model) -> Iterator[World]:
-    """A gateway and a daemon, shared by all scenarios of a release."""
-    with (
-        tempfile.TemporaryDirectory(prefix="lo-") as name,
-        World(release, Path(name), model.url) as world,
-    ):
-        yield world
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
