@@ -36,7 +36,7 @@ MADE = {
 def check(kind: str, names: set[str], spare: set[str] = frozenset()) -> None:
     types = {f.name: f.default is MISSING for f in fields(wire.FACTS[kind])}
     made = {name: source for name, source in MADE.get(kind, {}).items() if source in names}
-    have = {wire._OURS.get(name, name) for name in names} | made.keys()
+    have = {hermes_words._OURS.get(name, name) for name in names} | made.keys()
     assert have - spare <= types.keys() | set(made.values()), "loomid would not see this"
     assert {name for name, needed in types.items() if needed} <= have, "loomid needs this"
 
