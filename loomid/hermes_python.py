@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 REQUIREMENT = "pyzmq>=26"
 _NAMES = ("hermes", "hermesx")
 _PIP_TIMEOUT_S = 300.0
-# Runs in the foreign interpreter: what Hermes is it, and can it import zmq?
+# Runs in the foreign interpreter: what Hermes is it, and does the plugin's pyzmq load in it?
 _PROBE = """
 import importlib.metadata as m, importlib.util as u, json, sys
 sys.path[:] = [p for p in sys.path if p]
 own = u.find_spec("zmq") is not None
-sys.path.append(sys.argv[1])
+sys.path.insert(0, sys.argv[1])
 try:
     import zmq
-    zmq = zmq.__version__
+    zmq = zmq.__version__ if zmq.__file__.startswith(sys.argv[1]) else None
 except Exception:
     zmq = None
 hermes = [d.version for d in m.distributions()
@@ -50,9 +50,9 @@ class Interpreter:
     hermes_version: str | None
     runs_hermes: bool
     zmq: str | None
-    """Version of the pyzmq it can import, the plugin's `_vendor` included."""
+    """Version of the pyzmq in the plugin's `_vendor`, when that loads."""
     own_zmq: bool
-    """It has a pyzmq without that directory."""
+    """It has a pyzmq of its own, which goes first."""
 
 
 def probe(python: Path, vendor: Path) -> Interpreter:

@@ -133,9 +133,14 @@ def _delete(path: Path) -> None:
 
 
 def _provide_pyzmq(interpreter: Interpreter, plugin: Path, notes: list[str]) -> list[str]:
+    """Also where Hermes has one: whoever rebuilds its environment may drop what was added."""
     if interpreter.zmq is not None:
-        if interpreter.own_zmq:
-            notes.append(f"That Python has pyzmq {interpreter.zmq}; none is put beside the plugin.")
         return []
-    version = hermes_python.vendor_pyzmq(interpreter, plugin / VENDOR)
+    try:
+        version = hermes_python.vendor_pyzmq(interpreter, plugin / VENDOR)
+    except InstallError as error:
+        if not interpreter.own_zmq:
+            raise
+        notes.append(f"That Python's own pyzmq is used; none could be put beside it: {error}")
+        return []
     return [f"{plugin / VENDOR}: pyzmq {version} for {interpreter.path}"]

@@ -59,7 +59,7 @@ def test_repairs_and_removes_stale_files(home):
     (plugin / "olddir").mkdir()
     (plugin / "olddir" / "x.py").write_text("")
     (plugin / "__pycache__").mkdir()
-    (plugin / "_vendor").mkdir()
+    (plugin / "_vendor").mkdir(exist_ok=True)
     (plugin / "_vendor" / "keep").write_text("")
     lines = install(home, ME, ENDPOINT)
     assert any("1 files written, 2 stale files removed" in line for line in lines)
@@ -150,6 +150,20 @@ def test_vendors_pyzmq_for_an_interpreter_without_pip(home, bare, registry):
     assert any("pyzmq" in line for line in install(home, bare, ENDPOINT))
     assert subprocess.check_output([bare, "-Bc", code], text=True) == shown
     assert not [p for p in vendor.parent.iterdir() if p.name.startswith(".")]
+
+
+def test_an_interpreter_with_pyzmq_gets_one_beside_it_too(home, registry):
+    lines = install(home, ME, ENDPOINT)
+    vendor = home / "plugins" / "loomi" / "_vendor"
+    assert any(str(vendor) in line and "pyzmq" in line for line in lines)
+    assert (vendor / "zmq" / "__init__.py").exists()
+
+
+def test_its_own_pyzmq_does_when_none_can_be_had(home, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    lines = install(home, ME, ENDPOINT)
+    assert any("own pyzmq is used" in line for line in lines)
+    assert install(home, ME, ENDPOINT) == []
 
 
 def test_says_when_no_wheel_can_be_had(home, bare, monkeypatch):
