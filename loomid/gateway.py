@@ -38,14 +38,10 @@ MESSAGES_MAX = 32  # of one shim that ZeroMQ holds for us; its window is no more
 ARRIVALS_MAX = 32_768  # eight windows of a shim; beyond, they wait in their own processes
 ARRIVED_BYTES_MAX = 16 << 20
 SLICE = 256  # messages in one step of the loop
-STOCK = "stock-"
-"""Begins the id of a command whose answer is a fact."""
+STOCK = "stock-"  # begins the id of a command whose answer is a fact
 STRANGER_BEATS = 45  # three times what a refused shim waits before it tries again
 REPLACED = "another process is this gateway now: no more commands come here"
 WIRE_MAX = 1 << 31  # what is larger is no version
-_FROM_SHIM = {
-    tag: wire.MESSAGES[tag] for tag in ("hello", "facts", "result", "beat", "bye")
-}  # what only loomid may say is an oddity here
 
 
 class Gateways:
@@ -396,11 +392,7 @@ def _text(frames: list[bytes]) -> str:
 def _decode(frames: list[bytes]) -> wire.Message | None:
     """The message, its types checked; None for the empty one that begins a connection."""
     text = _text(frames)
-    if not text:
-        return None
-    body = msgspec.json.decode(text)
-    message: wire.Message = msgspec.convert(body, _FROM_SHIM[body["m"]])
-    return message
+    return wire.from_shim(text) if text else None
 
 
 def _short(text: str) -> str:

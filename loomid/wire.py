@@ -10,6 +10,8 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+import msgspec
+
 from hermes_shim.wire import (
     BEAT_S,
     BEATS_MISSED,
@@ -100,6 +102,7 @@ __all__ = [
     "WireError",
     "decode",
     "encode",
+    "from_shim",
     "typed",
 ]
 
@@ -311,4 +314,17 @@ def typed(body: dict[str, Any]) -> Message:
     cls = MESSAGES[body["m"]]
     known = {f.name for f in fields(cls)}
     message: Message = cls(**{k: v for k, v in body.items() if k in known})
+    return message
+
+
+_FROM_SHIM = {tag: MESSAGES[tag] for tag in ("hello", "facts", "result", "beat", "bye")}
+
+
+def from_shim(text: str) -> Message:
+    """A message that a shim may send, with the types of its fields checked.
+
+    Raises msgspec.DecodeError (ValidationError), KeyError, TypeError or RecursionError.
+    """
+    body = msgspec.json.decode(text)
+    message: Message = msgspec.convert(body, _FROM_SHIM[body["m"]])
     return message
