@@ -39,7 +39,6 @@ class GatewayState:
     hermes_version: str
     shim_version: str
     features: list[str]
-    home_chat: str
     home_key: str | None
     online: bool
     since: float
@@ -300,7 +299,6 @@ def _state(boot: Boot) -> GatewayState:
         up.hermes_version,
         up.shim_version,
         up.features,
-        up.home_chat,
         up.home_key,
         boot.online,
         boot.since,

@@ -123,7 +123,7 @@ class Tasks:
             return self._new_place()
         for state in self._gateways.states():
             if self._home_of(state) == task_id:
-                return Place(state.gateway_id, state.home_chat)
+                return Place(state.gateway_id, wire.HOME_CHAT)
         row = await self._vault.task(task_id)
         if row is None:
             row = (await self._ask(None, LOOKUP)).listed.get(task_id)

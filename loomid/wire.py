@@ -100,7 +100,6 @@ __all__ = [
     "Welcome",
     "WhoAreYou",
     "WireError",
-    "decode",
     "encode",
     "from_shim",
     "typed",
@@ -295,18 +294,6 @@ def encode(message: Message) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise WireError(f"cannot encode: {type(error).__name__}") from None
     return valid_json_text(raw).encode()
-
-
-def decode(data: bytes) -> Message:
-    """The message in these bytes; unknown fields are ignored.
-
-    Raises WireError when it is no message of ours or a field is missing. Types of
-    fields are checked by whoever uses them.
-    """
-    try:
-        return typed(json.loads(valid_json_text(data.decode())))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise WireError(f"not a wire message: {type(error).__name__}") from None
 
 
 def typed(body: dict[str, Any]) -> Message:

@@ -26,7 +26,6 @@ class GatewayUp:
     shim_version: str
     features: list[str]
     home_key: str | None
-    home_chat: str = wire.HOME_CHAT
     pid: int = 0
     pid_started: float = 0.0
     local: bool = False

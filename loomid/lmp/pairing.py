@@ -86,11 +86,6 @@ def qr(url: str, token: Secret, name: str, fingerprint: str) -> dict[str, Any]:
     return {"v": 1, "url": url, "token": token.reveal(), "name": name, "fp": fingerprint}
 
 
-def must_claim_by(last_gone: float) -> float:
-    """When a device that never came back with its credential is removed."""
-    return last_gone + CLAIM_WITHIN_S
-
-
 def penalty(failures: int) -> float:
     """Seconds to wait before refusing a device id once more: growing, at most 4."""
     return 0.0 if failures < 1 else min(4.0, 0.125 * 2.0 ** min(failures, 10))

@@ -35,7 +35,7 @@ async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
         assert it.texts() == "before start " + "".join(f"{i} " for i in range(50))
         pid = os.getpid()
         assert it.taken[0].fact == GatewayUp(
-            *("Stand-in", "0.22.2", "0.1.0", ["stream", *wire.FEATURES], None, "home"),
+            *("Stand-in", "0.22.2", "0.1.0", ["stream", *wire.FEATURES], None),
             *(pid, processes.process_started(pid), True),
         )
         it.ack()

@@ -325,7 +325,7 @@ async def test_facts_are_kept_until_their_tag_is_released(path: Path):
 async def test_what_is_needed_of_live_things_has_no_age(path: Path):
     """A run may wait for an answer for longer than texts are kept, a gateway run for months."""
     now = 1_000.0
-    up = facts.GatewayUp("g", "1", "1", [], "key", "home", 7, 55.0, local=True)
+    up = facts.GatewayUp("g", "1", "1", [], "key", 7, 55.0, local=True)
 
     def clock() -> float:
         return now

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
-from loomid import hermes_words, wire
+from loomid import hermes_words, text, wire
 from loomid.lmp import facts
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Peer:
                 if router.poll(10):
                     address, data = router.recv_multipart()
                     # A new connection begins with an empty message.
-                    message = wire.decode(data) if data else None
+                    message = wire.from_shim(text.valid_json_text(data.decode())) if data else None
                     for answer in self._take(address, message) if message else [wire.WhoAreYou()]:
                         router.send_multipart([address, wire.encode(answer)])
                 with self._changed:
