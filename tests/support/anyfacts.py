@@ -107,7 +107,7 @@ def arrivals(draw: st.DrawFn, *, most: int = 40) -> list[Arrival]:
     for n in range(1, draw(st.integers(1, most)) + 1):
         at += draw(steps)
         fact = draw(st.one_of(frequent, frequent, wired, wired, local))
-        own = type(fact).__module__ != wire.__name__
+        own = type(fact) not in wire.KINDS
         boot = draw(st.sampled_from(["boot1", "boot1", "boot1", "boot2"]))
         rows.append(Arrival("gw", boot, 0 if own else n, at, at, fact))
     return rows
