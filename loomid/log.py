@@ -95,8 +95,7 @@ def _event(row: EventRow) -> Event:
 def _entry(row: EventRow, *, replay: bool = False) -> Entry:
     position, ts, type_, task_id, run_id, _, payload = row
     parts = envelope.frame_parts(type_, ts, task_id, run_id, payload, replay=replay)
-    urgent = type_ in frames.RUN_ENDS or type_.startswith("approval.")
-    return Entry(position, parts, type_, urgent)
+    return Entry(position, parts, type_, type_ in frames.URGENT)
 
 
 def _encode(events: list[Event]) -> Iterator[tuple[Event, bytes]]:
@@ -156,8 +155,7 @@ class Log:
         self._next_fact = await self._store.last_fact() + 1
         rows, before = await self._store.newest(self.window, MAX_BYTES)
         self._ring.floor = max(before, await self._store.forgotten())
-        for row in rows:
-            self._ring.push(_entry(row))
+        self._ring.extend([_entry(row) for row in rows])
         for row in await self._store.alive():
             self.projection.apply(_event(row), row[0])
 
@@ -276,12 +274,13 @@ class Log:
     def _numbered(self, encoded: list[tuple[Event, bytes]], base: Rows) -> Rows:
         live: dict[tuple[str, str], int] = {}
         events: list[EventRow] = []
+        lasting = frames.LASTING
         for position, (event, payload) in enumerate(encoded, self._taken.last + 1):
-            name = event.type
-            lasting = name in frames.LASTING
-            row = (position, event.ts, name, event.task_id, event.run_id, lasting, payload)
+            name, run_id = event.type, event.run_id
+            row = (position, event.ts, name, event.task_id, run_id, name in lasting, payload)
             events.append(row)
-            if change := mark(event):
+            change = mark(event)
+            if change is not None:
                 live[change.kind, change.id] = position if change.alive else 0
         marks = [(kind, name, position) for (kind, name), position in live.items()]
         return replace(base, events=events, live=marks, undo_after=self._undo_after)
@@ -320,11 +319,12 @@ class Log:
         self._notify()
 
     def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:
+        if not rows:
+            return
+        self._ring.extend([_entry(row) for row in rows])
         for row, (event, _) in zip(rows, encoded, strict=True):
-            self._ring.push(_entry(row))
             self.projection.apply(event, row[0])
-        if rows:
-            self._notify()
+        self._notify()
 
     def _failed(self, error: Exception) -> None:
         if self.failing_since is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from loomid.lmp import envelope
@@ -27,11 +29,17 @@ TEMPLATES_KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """WebSocket frames of some events, with a `%d` wherever a device's number goes."""
+    """WebSocket frames of some events, with two `%d` in each where a device's number goes."""
 
     text: bytes
     positions: list[int]
-    """Position of each `%d`: each event's twice."""
+
+    def numbered(self, base: int) -> bytes:
+        """The frames of the device with that base."""
+        seqs = [position - base for position in self.positions]
+        twice = seqs * 2
+        twice[::2] = twice[1::2] = seqs
+        return self.text % tuple(twice)
 
 
 class Templates:
@@ -60,18 +68,18 @@ def _template(entries: Sequence[Entry], digits: int) -> _Template:
     number = b"7" * digits  # occurs nowhere else in the head of a frame
     head = envelope.render(int(number), b"")
     numbered = head.replace(number, b"%d")
-    out: list[bytes] = []
-    positions: list[int] = []
-    room = BLOB_BYTES
-    for entry in entries:
-        size = len(head) + len(entry.parts)
-        # The WebSocket header's bytes and the payload may hold a `%` of their own.
-        out += header(size).replace(b"%", b"%%"), numbered, entry.parts.replace(b"%", b"%%")
-        positions += entry.position, entry.position
-        room -= size
-        if room <= 0:
-            break
-    return _Template(b"".join(out), positions)
+    sizes = [len(head) + len(entry.parts) for entry in entries]
+    count = 1 + bisect_left(list(accumulate(sizes)), BLOB_BYTES)
+    pieces = [numbered] * (3 * len(sizes[:count]))
+    pieces[::3] = [_header(size) for size in sizes[:count]]
+    pieces[2::3] = [entry.parts.replace(b"%", b"%%") for entry in entries[:count]]
+    return _Template(b"".join(pieces), [entry.position for entry in entries[:count]])
+
+
+@lru_cache(4096)
+def _header(size: int) -> bytes:
+    """Its bytes, and those of a payload, may hold a `%` of their own."""
+    return header(size).replace(b"%", b"%%")
 
 
 def _position(entry: Entry) -> int:
@@ -137,8 +145,7 @@ class Outbox:
             entries = entries[: bisect_left(entries, longer, key=_position)]
         template = self._templates.of(entries, digits)
         self._advance(template.positions[0])
-        base = self._base
-        out.append(template.text % tuple([position - base for position in template.positions]))
+        out.append(template.numbered(self._base))
         self._advance(template.positions[-1], more=True)
 
     def _merge(self, out: list[bytes], entries: Sequence[Entry]) -> None:

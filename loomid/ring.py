@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from loomid.errors import LoomiError
 
@@ -18,7 +20,7 @@ class Gone(LoomiError):
     """Events after that position have left the ring: the reader is too slow."""
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True, gc=False):
     """One visible event, encoded once for all devices: see envelope.render."""
 
     position: int
@@ -57,11 +59,11 @@ class Ring:
         at = bisect_right(self._positions, after)
         return self._entries[at : at + limit]
 
-    def push(self, entry: Entry) -> None:
-        """Add the newest event; old ones leave many at a time, so that it costs nothing each."""
-        self._entries.append(entry)
-        self._positions.append(entry.position)
-        self._bytes += len(entry.parts)
+    def extend(self, entries: Sequence[Entry]) -> None:
+        """Add the newest events; old ones leave many at a time, so that it costs nothing each."""
+        self._entries += entries
+        self._positions += [entry.position for entry in entries]
+        self._bytes += sum([len(entry.parts) for entry in entries])
         excess = len(self._entries) - self._capacity
         if excess >= self._capacity // 4:
             self._drop(excess)
@@ -80,5 +82,5 @@ class Ring:
     def _drop(self, count: int) -> None:
         if count:
             self.floor = self._positions[count - 1]
-            self._bytes -= sum(len(entry.parts) for entry in self._entries[:count])
+            self._bytes -= sum([len(entry.parts) for entry in self._entries[:count]])
             del self._entries[:count], self._positions[:count]

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from loomid.database import Line, as_startup_error, migrate, prepare
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BOOTS_KEPT = 64
 """Of a gateway; of one that fails at each start there may be thousands in a week."""
 ENDED_KEPT = 1_000
+ROWS_AT_ONCE = 256
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 10.0
 
@@ -322,7 +324,7 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many = connection.executemany
     if rows.undo_after is not None:
         connection.execute("DELETE FROM event WHERE position > ?", (rows.undo_after,))
-    many("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", rows.events)
+    _insert_events(connection, rows.events)
     gone = [(kind, name) for kind, name, position in rows.live if not position]
     many("INSERT OR REPLACE INTO live VALUES (?, ?, ?)", [row for row in rows.live if row[2]])
     many("DELETE FROM live WHERE kind = ? AND id = ?", gone)
@@ -334,6 +336,19 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many(_TASK_SEEN, rows.tasks)
     if rows.abandoned:
         raise AbandonedError
+
+
+def _insert_events(connection: sqlite3.Connection, events: list[EventRow]) -> None:
+    """Many rows a statement: between two statements the thread gives up the GIL, and
+    beside a busy loop it gets it back only after the switch interval, milliseconds later."""
+    at, count = 0, ROWS_AT_ONCE
+    while at < len(events):
+        while count > len(events) - at:
+            count //= 2  # powers of two, so that few different statements are prepared
+        values = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)
+        parameters = list(chain.from_iterable(events[at : at + count]))
+        connection.execute(f"INSERT INTO event VALUES {values}", parameters)  # noqa: S608
+        at += count
 
 
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"

@@ -5,6 +5,7 @@ Also the JSON Schema of all types, which is committed as docs/lmp.schema.json.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -128,13 +129,16 @@ def frame_parts(
     replay: bool = False,
 ) -> bytes:
     """What a frame holds behind its event_id: the part that is the same for all devices."""
-    head = b',"ts":%s,"type":%s,"task_id":%s,"run_id":%s' % (
-        _encoder.encode(ts),
-        _encoder.encode(type_),
-        _encoder.encode(task_id),
-        _encoder.encode(run_id),
-    )
-    return head + (b',"replay":true' if replay else b"") + b',"payload":' + payload + b"}"
+    about = _about(type_, task_id, run_id, replay)
+    return b"".join((b',"ts":', _encoder.encode(ts), about, payload, b"}"))
+
+
+@lru_cache(256)
+def _about(type_: str, task_id: str | None, run_id: str | None, replay: bool) -> bytes:
+    """What the many frames of one run have in common."""
+    encode = _encoder.encode
+    head = (encode(type_), encode(task_id), encode(run_id), b',"replay":true' if replay else b"")
+    return b',"type":%s,"task_id":%s,"run_id":%s%s,"payload":' % head
 
 
 def render(seq: int, parts: bytes) -> bytes:

@@ -17,7 +17,7 @@ RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
 Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 
 
-class Payload(Struct, frozen=True, kw_only=True):
+class Payload(Struct, frozen=True, kw_only=True, gc=False):
     """Base of all payloads. Unknown fields are ignored on decoding (LMP §6)."""
 
 
@@ -369,10 +369,12 @@ SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
 LASTING = RUN_ENDS | {"approval.resolved", "notification"}
 """Types a snapshot looks back for (docs/protocol.md)."""
+URGENT = RUN_ENDS | {"approval.required", "approval.resolved"}
+"""Types that wait for no tick."""
 EVENT_NAMES = {cls: name for name, cls in EVENTS.items()}
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """One LMP event before it has a position: what the log numbers and keeps."""
 
     payload: Payload

@@ -25,21 +25,24 @@ class Mark:
     alive: bool
 
 
+_MARKS: dict[type[frames.Payload], tuple[str, bool]] = {
+    frames.RunStarted: ("run", True),
+    frames.RunCompleted: ("run", False),
+    frames.RunFailed: ("run", False),
+    frames.ApprovalRequired: ("approval", True),
+    frames.ApprovalResolved: ("approval", False),
+    frames.GatewayStatus: ("gateway", True),
+}
+
+
 def mark(event: Event) -> Mark | None:
     """What begins or ceases to be alive with this event."""
-    match event.payload:
-        case frames.RunStarted(run_id=run_id):
-            return Mark("run", run_id, alive=True)
-        case frames.RunCompleted(run_id=run_id) | frames.RunFailed(run_id=run_id):
-            return Mark("run", run_id, alive=False)
-        case frames.ApprovalRequired(approval_id=approval_id):
-            return Mark("approval", approval_id, alive=True)
-        case frames.ApprovalResolved(approval_id=approval_id):
-            return Mark("approval", approval_id, alive=False)
-        case frames.GatewayStatus(gateway_id=gateway_id):
-            return Mark("gateway", gateway_id, alive=True)
-        case _:
-            return None
+    # By a table: almost all events are deltas, and a thousand a second pass here.
+    found = _MARKS.get(type(event.payload))
+    if found is None:
+        return None
+    kind, alive = found
+    return Mark(kind, getattr(event.payload, f"{kind}_id"), alive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,12 @@ class Projection:
             return
         match event.payload:
             case frames.RunDelta(text=text, kind=kind, iteration=iteration):
-                item = run.shown.setdefault(("text", iteration, kind), _Text(event, []))
+                item = run.shown.get(("text", iteration, kind))
                 if isinstance(item, _Text):
                     item.last = event
                     item.parts.append(text)
+                else:
+                    run.shown["text", iteration, kind] = _Text(event, [text])
             case frames.RunText(text=text, iteration=iteration):
                 key = ("text", iteration, "text")
                 # Replaced where it stands, so that the causal order stays.

@@ -25,7 +25,7 @@ def positions(it: Ring) -> list[int]:
 def test_small_events_are_bounded_in_number():
     it = Ring(512)
     for position in range(1, 20_001):
-        it.push(entry(position))
+        it.extend([entry(position)])
     shown = positions(it)
     assert shown == list(range(it.floor + 1, 20_001))
     assert ring.MAX_ENTRIES <= len(shown) <= ring.MAX_ENTRIES * 5 // 4
@@ -38,14 +38,14 @@ def test_large_events_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ring, "MAX_BYTES", 100_000)
     it = Ring(512)
     for position in range(1, 1001):
-        it.push(entry(position, 1000))
+        it.extend([entry(position, 1000)])
         assert sum(len(one.parts) for one in it.read(it.floor, 10**6)) <= 100_000
     assert positions(it) == list(range(it.floor + 1, 1001))
     assert len(positions(it)) >= 75
     assert it.window_floor == it.floor
-    it.push(entry(1001, 500_000))
+    it.extend([entry(1001, 500_000)])
     assert positions(it) == [1001]
-    it.push(entry(1002))
+    it.extend([entry(1002)])
     assert positions(it) == [1002]
 
 
