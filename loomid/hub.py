@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from loomid.lmp.frames import ClientHello, GatewayInfo, Payload
     from loomid.lmp.pairing import Secret
     from loomid.log import Log
-    from loomid.phone import Socket
     from loomid.places import Place
     from loomid.vault import Device, Vault
+    from loomid.writer import Socket
 
     Execute = Callable[[Device, ClientFrame], Awaitable[tuple[str, Payload]]]
 

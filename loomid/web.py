@@ -17,7 +17,7 @@ from loomid import values
 from loomid.doors import BACKLOG
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
-from loomid.phone import SocketClosed
+from loomid.writer import SocketClosed
 
 if TYPE_CHECKING:
     import asyncio
