@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -152,6 +153,7 @@ async def _serve(
         serving.push_async_callback(_leave, web)
         if notifier.watchdog_s is not None:
             tasks.create_task(_feed_watchdog(notifier, notifier.watchdog_s))
+        gc.freeze()  # what is there now stays: no collection need look at it again
         log.info("listening on %s; phones connect to %s", ", ".join(door.addresses), door.url)
         notifier.send("READY=1", f"STATUS=listening on {', '.join(door.addresses)}")
         await stop.wait()

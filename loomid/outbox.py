@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from loomid.log import Entry, Log
 
 BLOB_BYTES = 64 * 1024
-READ_ENTRIES = 512
+READ_ENTRIES = 256
+BLOCK = 64
+"""Positions that one template spans, at most. Blocks begin at its multiples, so that phones
+that come from different places soon need the same ones."""
 MAX_FRAMES = 64
 MAX_BYTES = 1024 * 1024
-TEMPLATES_KEPT = 32
+TEMPLATES_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +46,26 @@ class _Template:
 
 
 class Templates:
-    """Runs of events rendered once for all devices, but for their numbers.
+    """Blocks of events rendered once for all devices, but for their numbers.
 
-    Phones mostly stand at the same place; what is left to do for each is one `%`.
+    Phones mostly need the same ones; what is left to do for each is one `%`.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int, int], _Template] = {}
+        self._bytes = 0
 
     def of(self, entries: Sequence[Entry], digits: int) -> _Template:
-        """A template of the first entries, about one blob of them, for numbers so long."""
+        """A template of these entries, or the first of them, for numbers so long."""
         key = (entries[0].position, entries[-1].position, digits)
         template = self._kept.get(key)
         if template is None:
             template = _template(entries, digits)
-            if len(template.text) <= 2 * BLOB_BYTES:  # what is larger is dear to keep
-                self._kept[key] = template
-            if len(self._kept) > TEMPLATES_KEPT:
-                del self._kept[next(iter(self._kept))]
+            self._kept[key] = template
+            self._bytes += len(template.text)
+            while self._bytes > TEMPLATES_BYTES:
+                oldest = self._kept.pop(next(iter(self._kept)))
+                self._bytes -= len(oldest.text)
         return template
 
 
@@ -138,15 +143,19 @@ class Outbox:
         return b"".join(out)
 
     def _together(self, out: list[bytes], entries: Sequence[Entry]) -> None:
-        """Events with nothing of our own between them, by a template."""
-        digits = len(str(entries[0].position - self._base))
-        longer = self._base + 10**digits  # from here on numbers have more digits
-        if entries[-1].position >= longer:
-            entries = entries[: bisect_left(entries, longer, key=_position)]
-        template = self._templates.of(entries, digits)
-        self._advance(template.positions[0])
-        out.append(template.numbered(self._base))
-        self._advance(template.positions[-1], more=True)
+        """Events with nothing of our own between them, by templates."""
+        at, room = 0, BLOB_BYTES
+        while at < len(entries) and room > 0:
+            first = entries[at].position
+            digits = len(str(first - self._base))
+            longer = self._base + 10**digits  # from here on numbers have more digits
+            upto = bisect_left(entries, min(longer, (first | (BLOCK - 1)) + 1), at, key=_position)
+            template = self._templates.of(entries[at:upto], digits)
+            self._advance(first)
+            out.append(template.numbered(self._base))
+            self._advance(template.positions[-1], more=True)
+            at += len(template.positions)
+            room -= len(template.text)
 
     def _merge(self, out: list[bytes], entries: Sequence[Entry]) -> None:
         """Events and frames of our own, one by one."""

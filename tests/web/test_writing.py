@@ -166,3 +166,19 @@ async def test_every_length_and_every_character_arrives_as_it_was(tmp_path):
             await c.wait_type("run.delta", len(texts))
         for phone in (live, late):
             assert [g.payload["text"] for g in phone.events()] == texts
+
+
+async def test_numbers_that_grow_a_digit_within_a_block(tmp_path):
+    """Templates are for numbers of one length, and begin at the same places for all phones."""
+    async with (
+        serving(tmp_path) as server,
+        server.phone().connect(await server.token()) as early,
+    ):
+        await server.publish(*(delta(str(n)) for n in range(90)))
+        async with server.phone().connect(await server.token()) as late:
+            await server.publish(*(delta(str(n)) for n in range(90, 1100)))
+            for phone, first in ((early, 0), (late, 90)):
+                await phone.wait_type("run.delta", 1100 - first)
+                texts = [g.payload["text"] for g in phone.phone.events()]
+                assert texts == [str(n) for n in range(first, 1100)]
+            assert late.phone.last_seq < 1000 + 90 <= early.phone.last_seq
