@@ -42,11 +42,15 @@ class Admin:
         name: str,
         fp: str,
         status: Callable[[], dict[str, Any]],
+        metrics: Callable[[], bytes],
+        trace: Callable[[str, str | None], dict[str, Any]],
     ) -> None:
         self._path = path
         self._hub = hub
         self._url, self._name, self._fp = url, name, fp
         self._status = status
+        self._metrics = metrics
+        self._trace = trace
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -58,6 +62,8 @@ class Admin:
         app.router.add_delete("/devices/{device_id}", self._revoke)
         app.router.add_patch("/devices/{device_id}", self._rename)
         app.router.add_get("/status", self._get_status)
+        app.router.add_get("/metrics", self._get_metrics)
+        app.router.add_get("/trace/{event_id}", self._get_trace)
         app.router.add_post("/hermes", self._hermes)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
@@ -136,6 +142,20 @@ class Admin:
 
     async def _get_status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
+
+    async def _get_metrics(self, _request: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._metrics(), headers=headers)
+
+    async def _get_trace(self, request: web.Request) -> web.Response:
+        """`?device=` with a device_id: of that device alone."""
+        try:
+            asked = request.match_info["event_id"], request.query.get("device")
+            return web.json_response(self._trace(*asked))
+        except ValueError:
+            raise _no(400, "an event's id is e_ and its number, as e_123") from None
+        except KeyError:
+            raise _no(404, "there is no such device") from None
 
 
 def _drawn(code: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ class AdminClient:
         body: Mapping[str, Any] | None = None,
         timeout: float = CALL_S,
     ) -> Any:  # noqa: ANN401 - JSON
-        """One request, its decoded answer."""
+        """One request; its answer, decoded where it is JSON, else as text."""
         connection = _UnixConnection(self.path, timeout)
         try:
             data = None if body is None else json.dumps(body).encode()
@@ -50,6 +50,7 @@ class AdminClient:
             connection.request(method, target, data, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
+            plain = answer.headers.get_content_type() == "text/plain"
         except PermissionError:
             raise NotAllowed(
                 f"{self.path} refuses this account; run loomictl as the account of loomid"
@@ -59,7 +60,7 @@ class AdminClient:
         finally:
             connection.close()
         if status == 200:
-            return json.loads(text)
+            return text.decode() if plain else json.loads(text)
         try:
             message = json.loads(text)["error"]
         except (ValueError, KeyError, TypeError):

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import __version__, adminclient, config, terminal, values
+from loomid import __version__, adminclient, cli_trace, config, terminal, values
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -251,6 +251,8 @@ def status(asked: Asked, as_json: bool) -> None:
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{len(found['devices'])} devices, {connected} connected")
     click.echo(f"{found['pending_approvals']} approvals wait; log at {found['log']['position']}")
+    for line in _figure_lines(found["figures"]):
+        _say(line)
     if found["log"]["failing"]:
         click.echo("STORAGE FAILS: events are not being stored; see the log")
 
@@ -264,6 +266,56 @@ def _gateway_lines(found: dict[str, Any]) -> list[str]:
     ]
     lines += [f"gateway refused: {line}" for line in found["incompatible"]]
     return lines or ["no Hermes gateway has connected; loomictl hermes install links one"]
+
+
+def _figure_lines(figures: dict[str, Any]) -> list[str]:
+    """What is slow, and what was lost, since loomid's start."""
+    lines = [
+        f"{what}: half within {_bound(seen['p50_s'])}, 99 of 100 within {_bound(seen['p99_s'])}"
+        for what, seen in (
+            ("storing", figures["commit"]),
+            ("hook to phone", figures["hook_to_phone"]),
+        )
+        if seen["count"]
+    ]
+    if figures["facts_lost"]:
+        lost = ", ".join(f"{count} {reason}" for reason, count in figures["facts_lost"].items())
+        lines.append(f"LOST before they were sent: {lost} (docs/metrics.md)")
+    if figures["events_unencodable"]:
+        lines.append(f"LOST: {figures['events_unencodable']} events that cannot be JSON")
+    return lines
+
+
+def _bound(seconds: float | None) -> str:
+    return "more than 10 s" if seconds is None else f"{seconds * 1000:g} ms"
+
+
+@main.command()
+@click.pass_obj
+def metrics(asked: Asked) -> None:
+    """Print all that is measured, in the text format of Prometheus."""
+    click.echo(asked.call("GET", "/metrics"), nl=False)
+
+
+@main.command()
+@click.argument("event")
+@click.option("--device", help="Of which phone, as its id, the beginning of it, or its name.")
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@click.pass_obj
+def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
+    """Say when EVENT (an event_id, as e_123) came along: hook, received, committed, written.
+
+    Each phone counts its own events; without --device, all phones that have one of that id.
+    """
+    target = f"/trace/{quote(event, safe='')}"
+    if device is not None:
+        target += f"?device={quote(asked.device(device)['device_id'], safe='')}"
+    found = asked.call("GET", target)
+    if as_json:
+        _json(found)
+        return
+    for line in cli_trace.lines(found):
+        _say(line)
 
 
 @main.group()

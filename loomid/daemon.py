@@ -10,6 +10,7 @@ import secrets
 import signal
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,11 @@ from loomid.gateway import Gateways
 from loomid.hub import Hub, HubConfig
 from loomid.lmp.frames import Limits
 from loomid.log import Log
+from loomid.metrics import Metrics
 from loomid.pump import Pump
 from loomid.status import Status
 from loomid.store import Store
+from loomid.trace import trace
 from loomid.vault import Vault
 from loomid.web import Web, WebConfig
 from loomid.wire import SOCKET_NAME
@@ -128,13 +131,16 @@ async def _serve(
             max_frame_bytes=config.max_frame_bytes,
         ),
     )
+    metrics = Metrics(hub, events, gateways, pump)
     admin = Admin(
         config.runtime_dir / ADMIN_SOCKET,
         hub,
         url=door.url,
         name=config.name,
         fp=door.fingerprint,
-        status=lambda: status.show(hub),
+        status=lambda: status.show(hub) | {"figures": metrics.figures()},
+        metrics=metrics.text,
+        trace=partial(trace, hub, events),
     )
     async with AsyncExitStack() as serving:
         await hub.load()

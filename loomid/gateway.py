@@ -19,7 +19,7 @@ import zmq
 from loomid import text, wire
 from loomid.calls import Calls, CommandFailed
 from loomid.errors import ConfigError, GatewayOffline, OutcomeUnknown, StateError
-from loomid.roster import Boot, GatewayState, Roster
+from loomid.roster import Boot, GatewayState, LinkFigures, Roster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -215,7 +215,7 @@ class Gateways:
                 if not stock and not self._calls.settle(message):
                     self._odd("a result that nobody waits for")
             case wire.Beat(dropped=dropped) if dropped != boot.dropped:
-                boot.dropped = dropped
+                self._roster.lose_facts(boot, dropped)
                 log.warning("gateway %s lost facts: %s", _short(boot.gateway_id), dropped)
             case wire.Bye():
                 self._roster.down(boot, self._clock())
@@ -338,9 +338,9 @@ class Gateways:
         """One line for each peer whose wire version is not spoken here."""
         return [line for line, _ in self._strangers.values()]
 
-    def oddities(self) -> dict[str, int]:
-        """What shims sent and was dropped, by kind."""
-        return dict(self._roster.oddities)
+    def figures(self) -> LinkFigures:
+        """What came over the link since our start."""
+        return self._roster.figures()
 
     def boot_of(self, gateway_id: str) -> str | None:
         """The process that would take a command now."""

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from msgspec import UNSET
 
 from loomid.devices import Devices
-from loomid.errors import Internal, Unauthorized
+from loomid.errors import Internal, PhoneError, Unauthorized
 from loomid.lmp import envelope, frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
@@ -23,6 +23,7 @@ from loomid.pace import Pace
 from loomid.phone import Admission, Phone
 from loomid.places import Places
 from loomid.resume import SNAPSHOT, Start, resume
+from loomid.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -87,6 +88,7 @@ class Hub:
         clock: Callable[[], float],
     ) -> None:
         self.config = config
+        self.tally = Tally()
         self._execute = execute
         self._log = events
         self._gateways = gateways
@@ -112,6 +114,7 @@ class Hub:
             await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
             with _tried_again():
                 await self._devices.tend(self._live.keys())
+            self.tally.keep({device.device_id for device in self._devices.all()})
 
     # ── pairing and management ──────────────────────────────────────────────
 
@@ -211,12 +214,19 @@ class Hub:
             raise Unauthorized  # revoked meanwhile
         admission = Admission(start.device, self._hello_ok(start, credential), start.outbox)
         if phone.ended is None:
-            older = self._live.get(device_id)
-            if older is not None:
-                older.end(Code.REPLACED, "replaced by a newer connection")
-            self._live[device_id] = phone
+            self._enlist(device_id, phone)
+            self.tally.came(device_id, new=credential is not None, truncated=start.truncated)
         phone.place.leave()
         return admission
+
+    def _enlist(self, device_id: str, phone: Phone) -> None:
+        if not self._live:
+            self._log.stamps.skip(self._log.visible)
+        older = self._live.get(device_id)
+        if older is not None:
+            older.end(Code.REPLACED, "replaced by a newer connection")
+            self.tally.left(device_id, _end(older)[1])
+        self._live[device_id] = phone
 
     async def _known(self, phone: Phone, hello: ClientHello) -> Device:
         device_id = hello.device_id or ""
@@ -252,7 +262,13 @@ class Hub:
 
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
         """Carry out a request of a phone; what has begun goes on when the phone has gone."""
-        return await self._execute(device, frame)
+        try:
+            answer = await self._execute(device, frame)
+        except PhoneError as error:
+            self.tally.requests[frame.type, error.code] += 1
+            raise
+        self.tally.requests[frame.type, "ok"] += 1
+        return answer
 
     async def close(self, code: int = Code.GOING_AWAY) -> None:
         """End all connections; those that are not closed within a second are dropped."""
@@ -280,7 +296,8 @@ class Hub:
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
         phone.place.leave()
-        code, cause = phone.ended or (Code.INTERNAL, "cancelled")
+        code, cause = _end(phone)
+        self.tally.ended(code, cause)
         log.info(
             "closed %s: code %d, %s, age %.1f s, lag %d events",
             *(_name(phone), code, cause, asyncio.get_running_loop().time() - phone.started),
@@ -290,6 +307,7 @@ class Hub:
             device_id = phone.device.device_id
             if self._live.get(device_id) is phone:
                 del self._live[device_id]
+                self.tally.left(device_id, cause)
             self._devices.left(device_id)
         if self._closing is not None and not self._phones:
             self._empty.set()
@@ -314,6 +332,10 @@ def _tried_again() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         log.error("cannot store what is new about devices: %s", error)
+
+
+def _end(phone: Phone) -> tuple[int, str]:
+    return phone.ended or (Code.INTERNAL, "cancelled")
 
 
 def _name(phone: Phone) -> str:

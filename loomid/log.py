@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import time
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from loomid.lmp import envelope, facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
+from loomid.stamps import Stamps
 from loomid.store import Rows
 
 if TYPE_CHECKING:
@@ -121,6 +123,9 @@ class Log:
     ) -> None:
         self.window = max(window, MIN_WINDOW)
         self.projection = Projection()
+        self.stamps = Stamps(clock)
+        self.unencodable = 0
+        """Events that were dropped because they cannot be JSON."""
         self.failing_since: float | None = None
         self._store = store
         self._taken = positions
@@ -189,6 +194,11 @@ class Log:
         """Up to here are the positions of earlier starts."""
         return self._taken.beginning
 
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many visible events are in memory, and how many bytes they take."""
+        return self._ring.held
+
     def resumable(self, position: int) -> bool:
         """Whether a device that saw everything up to here can go on without a gap."""
         return position >= self._ring.window_floor and self._taken.known(position)
@@ -230,12 +240,15 @@ class Log:
         overtaken them meanwhile.
         """
         async with self._committing:
+            begun = time.monotonic()
             encoded = list(_encode(batch.events))
+            self.unencodable += len(batch.events) - len(encoded)
             base = self._rows(batch)
             failures = 0
             while not await self._attempt(encoded, base, _patience(failures)):
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
+            self.stamps.commits.observe(time.monotonic() - begun)
 
     def _rows(self, batch: Batch) -> Rows:
         now = self._clock()
@@ -324,6 +337,7 @@ class Log:
         self._ring.extend([_entry(row) for row in rows])
         for row, (event, _) in zip(rows, encoded, strict=True):
             self.projection.apply(event, row[0])
+        self.stamps.shown(rows[0][0], [event for event, _ in encoded])
         self._notify()
 
     def _failed(self, error: Exception) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomid.log import Entry, Log
+    from loomid.vault import Device
 
 BLOB_BYTES = 64 * 1024
 READ_ENTRIES = 256
@@ -94,10 +95,13 @@ def _position(entry: Entry) -> int:
 class Outbox:
     """A cursor into the log, and control frames that wait for their turn."""
 
-    def __init__(self, log: Log, templates: Templates, base: int, cursor: int, seq: int) -> None:
+    def __init__(
+        self, log: Log, templates: Templates, device: Device, cursor: int, seq: int
+    ) -> None:
         self._log = log
         self._templates = templates
-        self._base = base
+        self._device_id = device.device_id
+        self._base = device.base
         self._cursor = cursor
         self._seq = seq
         self._own: list[tuple[int, bytes]] = []
@@ -130,8 +134,10 @@ class Outbox:
     def take(self) -> bytes:
         """All that can be written now, as WebSocket frames, or what fills one blob.
 
-        Raises log.Gone when an event that was not sent has left the log's window.
+        It is to be written at once. Raises log.Gone when an event that was not sent has left
+        the log's window.
         """
+        before = self._cursor
         entries = self._log.read(self._cursor, READ_ENTRIES)
         out: list[bytes] = []
         if not entries:
@@ -140,6 +146,8 @@ class Outbox:
             self._merge(out, entries)
         else:
             self._together(out, entries)
+        if self._cursor > before:
+            self._log.stamps.wrote(self._device_id, before, self._cursor)
         return b"".join(out)
 
     def _together(self, out: list[bytes], entries: Sequence[Entry]) -> None:

@@ -71,6 +71,8 @@ class Pump:
         for arrival, _ in kept:
             self._at = max(self._at, arrival.at)
             self._fold(arrival)
+        for runs in self.runs.values():
+            runs.dropped.clear()  # counted by the loomid that they came to
 
     async def _step(self) -> None:
         batch = Batch()
@@ -95,6 +97,7 @@ class Pump:
             # Without the message of the exception: it could quote a text.
             where = "".join(traceback.format_tb(error.__traceback__))
             log.error("a %s broke the fold: %s\n%s", arrival.kind, type(error).__name__, where)
+            runs.dropped["broke_the_fold"] += 1
             return Outcome()
 
     def _runs(self, gateway_id: str) -> Runs:

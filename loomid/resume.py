@@ -124,13 +124,13 @@ class _Step:
         waiting = list(self._pending(visible))
         count = len(alive) + LASTING_LIMIT + len(waiting) + 1
         positions = [self.log.take_position() for _ in range(count)]
-        outbox = Outbox(self.log, self.templates, self.device.base, visible, seq)
+        outbox = Outbox(self.log, self.templates, self.device, visible, seq)
         start = Start(self.device, seq, truncated, outbox)
         return start, _Snapshot(after, visible, alive, waiting, positions)
 
     def _replay(self, cursor: int, seq: int, *, truncated: bool) -> tuple[Start, None]:
         """Go on with the events after `cursor`, and tell what else still waits."""
-        outbox = Outbox(self.log, self.templates, self.device.base, cursor, seq)
+        outbox = Outbox(self.log, self.templates, self.device, cursor, seq)
         for parts in self._pending(cursor):
             outbox.push(parts)
         return Start(self.device, seq, truncated, outbox), None

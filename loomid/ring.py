@@ -52,6 +52,11 @@ class Ring:
         beyond = len(self._positions) - self._window
         return self._positions[beyond - 1] if beyond > 0 else self.floor
 
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many events are here, and how many bytes they take."""
+        return len(self._entries), self._bytes
+
     def read(self, after: int, limit: int) -> Sequence[Entry]:
         """Events beyond a position, oldest first. Raises Gone when one has left the ring."""
         if after < self.floor:

@@ -25,6 +25,7 @@ MAX_BOOTS = 256
 MAX_N = 2**53
 MAX_TIME = 1e12  # seconds: what lies beyond is no time, and differences of it are no numbers
 MAX_ODDITIES = 200
+MAX_REASONS = 32
 ID_MAX = 128
 TEXT_MAX = 512
 
@@ -45,6 +46,20 @@ class GatewayState:
     pid: int
     dropped: dict[str, int]
     """Facts that its process lost, by reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFigures:
+    """What came over the link since our start, of all gateways together."""
+
+    taken: Mapping[str, int]
+    """Facts that became arrivals, by kind; our own about the link among them."""
+    oddities: Mapping[str, int]
+    """What was dropped or made no sense, by kind; `fact_again`: sent again, and known."""
+    lost: Mapping[str, int]
+    """Facts that shims say they lost, by their reason."""
+    unacknowledged: int
+    """Numbers of facts that are here but not yet on disk."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +96,8 @@ class Roster:
     arrivals: deque[Arrival] = field(default_factory=deque)
     oddities: Counter[str] = field(default_factory=Counter)
     """What was dropped or made no sense, by kind."""
+    _taken: Counter[str] = field(default_factory=Counter)
+    _lost: Counter[str] = field(default_factory=Counter)
     _boots: dict[tuple[str, str], Boot] = field(default_factory=dict)
     _current: dict[str, Boot] = field(default_factory=dict)
     _at: float = 0.0
@@ -162,6 +179,19 @@ class Roster:
     def states(self) -> list[GatewayState]:
         """Every gateway that ever said hello."""
         return [_state(boot) for boot in self._current.values()]
+
+    def figures(self) -> LinkFigures:
+        """Counts of all that came."""
+        open_numbers = sum(max(0, b.delivered - b.acked) for b in self._boots.values())
+        return LinkFigures(self._taken, self.oddities, self._lost, open_numbers)
+
+    def lose_facts(self, boot: Boot, dropped: dict[str, int]) -> None:
+        """Its shim says how many facts it has lost so far, by reason."""
+        for reason, count in dropped.items():
+            known = reason in self._lost or len(self._lost) < MAX_REASONS
+            more = max(0, count - boot.dropped.get(reason, 0))
+            self._lost[reason if known and len(reason) <= ID_MAX else "other"] += more
+        boot.dropped = dropped
 
     def down(self, boot: Boot, now: float) -> None:
         """It said bye, or is silent."""
@@ -269,6 +299,7 @@ class Roster:
         return known
 
     def _arrive(self, boot: Boot, n: int, t: float, now: float, fact: object) -> None:
+        self._taken[facts.KINDS[type(fact)]] += 1
         self._at = max(self._at, now)  # never goes back, whatever the clock does
         self.arrivals.append(Arrival(boot.gateway_id, boot.boot, n, t, self._at, fact))
 

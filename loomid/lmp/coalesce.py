@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from loomid.lmp.frames import RunDelta
+
+if TYPE_CHECKING:
+    from collections import Counter
 
 GAP_S = 0.040
 """25 frames a second for each kind, and no delta held longer than this."""
@@ -24,8 +27,9 @@ class Coalescer:
     calls `flush` before any other event of the run, so that joining never changes the order.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, dropped: Counter[str]) -> None:
         self._run_id = run_id
+        self._dropped = dropped  # `joined` of it: what went out in the frame of another
         self._next: dict[Kind, float] = {}  # when the rate allows the next frame
         self._held: list[str] = []
         self._kind: Kind = "text"
@@ -49,6 +53,7 @@ class Coalescer:
         """What is held, as one frame (or none)."""
         if not self._held:
             return []
+        self._dropped["joined"] += len(self._held) - 1
         text, self._held, self.due = "".join(self._held), [], None
         self._next[self._kind] = max(at, self._next.get(self._kind, -inf)) + GAP_S
         return [

@@ -56,6 +56,7 @@ class Folding:
     def __init__(self, arrival: Arrival) -> None:
         self.at = arrival.at
         self.t = arrival.t
+        self.hook = arrival.t if arrival.n else None
         self.boot = arrival.boot
         self.events: list[Event] = []
         self.tasks: list[TaskSeen] = []
@@ -69,7 +70,7 @@ class Folding:
         self, payload: Payload, *, task_id: str | None = None, run_id: str | None = None
     ) -> None:
         """One event, in order."""
-        self.events.append(Event(payload, self.at, task_id, run_id))
+        self.events.append(Event(payload, self.at, task_id, run_id, self.hook))
 
 
 def tag_of(arrival: Arrival) -> str:

@@ -381,6 +381,8 @@ class Event(Struct, frozen=True, gc=False):
     ts: float
     task_id: str | None = None
     run_id: str | None = None
+    hook: float | None = None
+    """When the hook was called that caused it; None: none did, or it is not known any more."""
 
     @property
     def type(self) -> str:

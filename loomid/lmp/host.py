@@ -25,7 +25,8 @@ class Host:
         self.running: Counter[str] = Counter()
         """Live runs by task."""
         self.dropped: Counter[str] = Counter()
-        """Facts that came to nothing, by reason."""
+        """Facts that came to nothing of their own, by reason; `joined`: deltas that went out in
+        the frame of another."""
         self._ups: OrderedDict[str, GatewayUp] = OrderedDict()
 
     def can(self, boot: str, feature: str) -> bool:

@@ -43,7 +43,7 @@ class Run:
         self.waiting_for: set[str] = set()
         """Approvals that this run waits for."""
         self._host = host
-        self._outgoing = Coalescer(self.run_id)
+        self._outgoing = Coalescer(self.run_id, host.dropped)
 
     @property
     def live(self) -> bool:

@@ -77,7 +77,7 @@ class Runs:
 
     @property
     def dropped(self) -> Counter[str]:
-        """Facts that came to nothing, by reason."""
+        """Facts that came to nothing of their own, by reason (see Host)."""
         return self._host.dropped
 
     def run(self, run_id: str) -> RunView | None:

@@ -120,10 +120,10 @@ async def test_no_message_hurts(path, peer, shim_of, caplog):
             peer.send({"m": "facts", "boot": "bx", "facts": [[n, 1.0, "delta", delta("y")]]})
         await until(lambda: any(a.n == 10 for a in it.take()))
         assert [a.n for a in it.taken if a.boot == "bx" and a.n] == [1, 10]
-        assert it.gateways.oddities()["hello without ids"] == 2
-        assert it.gateways.oddities()["hello too long"] == 2
-        assert it.gateways.oddities()["a result that nobody waits for"] == 3
-        assert it.gateways.oddities()["unknown fact a.new.kind\n"] == 1
+        assert it.gateways.figures().oddities["hello without ids"] == 2
+        assert it.gateways.figures().oddities["hello too long"] == 2
+        assert it.gateways.figures().oddities["a result that nobody waits for"] == 3
+        assert it.gateways.figures().oddities["unknown fact a.new.kind\n"] == 1
         await until(lambda: shim.link.state == "linked")
         peer.send(HELLO | {"gateway_id": "gwx", "wire": 7})
         assert (await peer.answer("refused"))["speaks"] == [wire.WIRE_VERSION]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +23,8 @@ def play(
     rows: list[tuple[float, Kind, str]],
 ) -> tuple[list[tuple[float, str, str]], list[tuple[float, str, str]]]:
     """What was taken and what went out: (when, kind, text), ticks at their time."""
-    coalescer = Coalescer("run")
+    dropped: Counter[str] = Counter()
+    coalescer = Coalescer("run", dropped)
     now = 100.0
     out: list[tuple[float, str, str]] = []
     taken: list[tuple[float, str, str]] = []
@@ -35,6 +38,7 @@ def play(
     if coalescer.due is not None:
         at = coalescer.due
         out += [(at, frame.kind, frame.text) for frame in coalescer.flush(at)]
+    assert dropped.total() == dropped["joined"] == len(taken) - len(out)
     return taken, out
 
 
@@ -73,7 +77,7 @@ def test_the_newest_text_of_a_frame_is_new() -> None:
 
 
 def test_iterations_are_kept_apart() -> None:
-    coalescer = Coalescer("run")
+    coalescer = Coalescer("run", Counter())
     coalescer.add(1.0, "text", 1, "a")
     coalescer.add(1.0, "text", 1, "b")
     (frame,) = coalescer.add(1.0, "text", 2, "c")

@@ -1,0 +1,54 @@
+"""An event's way in words, for `loomictl trace`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FATES = {
+    "too_old": "too old: it is no longer in memory, or from before loomid's start",
+    "none": "there is no such event (yet)",
+}
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """What /trace answered. Where the id is an event of some devices, those alone."""
+    if not found["devices"]:
+        return ["no phone is paired"]
+    traced = [one for one in found["devices"] if one["state"] == "traced"]
+    shown = []
+    for one in traced or found["devices"]:
+        head = f"{found['event_id']} of {one['name']} ({one['device_id']})"
+        shown.append(f"{head}: {one.get('type') or _FATES[one['state']]}")
+        if one["state"] == "traced":
+            shown += [f"  {stage:<11}{line}" for stage, line in _stages(one)]
+        elif "type" in one:
+            shown.append(f"  {_FATES[one['state']]}")
+    return shown
+
+
+def _stages(one: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    begun = one["received"] if one["hook"] is None else one["hook"]
+    if one["hook"] is None:
+        yield "hook", "none: loomid itself caused it"
+    else:
+        yield "hook", _clock(begun)
+    received = _clock(begun) if one["hook"] is None else _after(begun, one["received"])
+    yield "received", received
+    yield "committed", _after(begun, one["committed"])
+    for written in one["written"]:
+        who = f"{written['name']} ({written['device_id']}, as {written['event_id']})"
+        times = ", again ".join(_after(begun, at) for at in written["at"])
+        never = "not yet" if written["known"] else "no longer known"
+        yield "written", f"{times or never}  {who}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at)) + f"{at % 1:.6f}"[1:]
+
+
+def _after(begun: float, at: float) -> str:
+    return f"{(at - begun) * 1000:+.3f} ms"

@@ -1,0 +1,307 @@
+"""What is measured: one table, read from the parts' own state when somebody asks.
+
+A new metric is one line in METRICS and one in docs/metrics.md. `read` gives a number, or a
+number for each value of the label (for each pair of values), or a Histogram. Counters
+begin at 0 with each start. No label may hold a secret, a text, or anything unbounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from loomid import __version__
+from loomid.histogram import Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from loomid.gateway import Gateways
+    from loomid.hub import DeviceStatus, Hub
+    from loomid.log import Log
+    from loomid.pump import Pump
+    from loomid.roster import LinkFigures
+
+PREFIX = "loomid_"
+_SENT_AGAIN = "fact_again"
+_JOINED = "joined"
+
+Reading = float | Mapping[str, float] | Mapping[tuple[str, str], float] | Histogram
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts at the moment of asking."""
+
+    hub: Hub
+    log: Log
+    gateways: Gateways
+    pump: Pump
+
+    @cached_property
+    def devices(self) -> list[DeviceStatus]:
+        """All paired devices."""
+        return self.hub.devices()
+
+    @cached_property
+    def link(self) -> LinkFigures:
+        """What came over the link."""
+        return self.gateways.figures()
+
+    @cached_property
+    def folded(self) -> Counter[str]:
+        """Facts that came to no event of their own, by reason."""
+        return sum((runs.dropped for runs in self.pump.runs.values()), Counter())
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A number that goes up and down."""
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+    read: Callable[[Parts], Reading]
+
+
+class Count(Gauge):
+    """A number that only grows, from 0 at each start; its name ends in `_total`."""
+
+
+class Seconds(Gauge):
+    """A histogram of durations; `read` gives a Histogram."""
+
+
+METRICS: tuple[Gauge, ...] = (
+    Gauge(
+        "info",
+        ("version",),
+        "Always 1; says which loomid this is.",
+        lambda _: {__version__: 1},
+    ),
+    Gauge(
+        "phones_connected",
+        (),
+        "Paired phones whose hello was right and whose connection stands.",
+        lambda now: sum(one.connected for one in now.devices),
+    ),
+    Gauge(
+        "phone_lag_events",
+        ("device",),
+        "Events that are visible and not yet handed to the socket of a connected phone, by"
+        " device_id; none for a phone that is away.",
+        lambda now: {one.device.device_id: one.lag for one in now.devices if one.connected},
+    ),
+    Gauge("devices", (), "Paired devices, connected or not.", lambda now: len(now.devices)),
+    Count(
+        "hellos_total",
+        ("outcome",),
+        "Hellos that were right: paired (with a token), resumed (nothing missed) or truncated"
+        " (begun anew). Those that were wrong are in connections_closed_total.",
+        lambda now: now.hub.tally.hellos,
+    ),
+    Count(
+        "reconnects_total",
+        ("cause",),
+        "Hellos of known devices, by how the device's connection before that ended;"
+        " 'not known' for the first since the start.",
+        lambda now: now.hub.tally.reconnects,
+    ),
+    Count(
+        "connections_closed_total",
+        ("code", "cause"),
+        "Connections that ended, by close code and cause; codes of a phone's own making are"
+        " 'other'.",
+        lambda now: now.hub.tally.closed,
+    ),
+    Count(
+        "requests_total",
+        ("type", "outcome"),
+        "Requests of phones that were answered, by type and 'ok' or the error's code.",
+        lambda now: now.hub.tally.requests,
+    ),
+    Count(
+        "events_total",
+        ("type",),
+        "Events that became visible (stored, and in the window), by type.",
+        lambda now: now.log.stamps.events,
+    ),
+    Count(
+        "events_dropped_total",
+        ("reason",),
+        "Events that no phone will see; unencodable: their content cannot be JSON.",
+        lambda now: {"unencodable": now.log.unencodable},
+    ),
+    Count(
+        "facts_total",
+        ("kind",),
+        "Facts taken in, by kind; gateway.* are loomid's own about the link.",
+        lambda now: now.link.taken,
+    ),
+    Count(
+        "facts_dropped_total",
+        ("by", "reason"),
+        "Facts that came to nothing, by whom: shim (lost before they were sent, as its"
+        " heartbeats tell, counted from its start), link (not understood or out of place),"
+        " fold (late, repeated, or of no use to phones).",
+        lambda now: dict(_facts_dropped(now)),
+    ),
+    Count(
+        "deltas_coalesced_total",
+        (),
+        "Deltas that went out in the frame of another delta.",
+        lambda now: now.folded[_JOINED],
+    ),
+    Count(
+        "facts_resent_total",
+        (),
+        "Facts that came again after a lost connection and were known already.",
+        lambda now: now.link.oddities.get(_SENT_AGAIN, 0),
+    ),
+    Gauge(
+        "facts_unacknowledged",
+        (),
+        "Facts that are here and not yet acknowledged to their shim, at most.",
+        lambda now: now.link.unacknowledged,
+    ),
+    Gauge(
+        "gateways",
+        ("state",),
+        "Hermes gateways that ever connected: online or offline.",
+        lambda now: _gateways(one.online for one in now.gateways.states()),
+    ),
+    Gauge(
+        "gateways_refused",
+        (),
+        "Gateways whose plugin speaks another version of the link.",
+        lambda now: len(now.gateways.incompatible()),
+    ),
+    Seconds(
+        "commit_seconds",
+        (),
+        "From handing a batch (events, facts, acknowledgements) to the log until it is stored"
+        " and visible, retries included; once a batch.",
+        lambda now: now.log.stamps.commits,
+    ),
+    Seconds(
+        "hook_to_phone_seconds",
+        (),
+        "From the hook in Hermes' process to the first write to any phone's socket; each event"
+        " once, if a hook caused it and a phone was connected. Joined deltas count from the"
+        " hook that let them go; what loomid's own clock caused is not in it.",
+        lambda now: now.log.stamps.hook_to_phone,
+    ),
+    Gauge(
+        "storage_failing",
+        (),
+        "1 while events cannot be stored, else 0.",
+        lambda now: int(now.log.failing_since is not None),
+    ),
+    Gauge(
+        "window_events",
+        (),
+        "Events in memory, for phones that come back.",
+        lambda now: now.log.held[0],
+    ),
+    Gauge("window_bytes", (), "Bytes of those events.", lambda now: now.log.held[1]),
+    Gauge(
+        "approvals_pending",
+        (),
+        "Approvals that wait for a decision.",
+        lambda now: len(now.log.projection.pending()),
+    ),
+    Gauge(
+        "runs_live",
+        (),
+        "Runs without an end.",
+        lambda now: len(now.log.projection.live_runs()),
+    ),
+)
+
+
+def _facts_dropped(now: Parts) -> Iterator[tuple[tuple[str, str], int]]:
+    for reason, count in now.link.lost.items():
+        yield ("shim", reason), count
+    link: Counter[str] = Counter()
+    for kind, count in now.link.oddities.items():
+        # What a shim calls a fact that is not known here may be anything.
+        link["unknown fact" if kind.startswith("unknown fact") else kind] += count
+    for by, reasons in (("link", link), ("fold", now.folded)):
+        for reason, count in reasons.items():
+            if reason not in (_SENT_AGAIN, _JOINED):
+                yield (by, reason), count
+
+
+def _gateways(online: Iterable[bool]) -> dict[str, int]:
+    counts = Counter(online)
+    return {"online": counts[True], "offline": counts[False]}
+
+
+class Metrics:
+    """Answers from the state of the moment."""
+
+    def __init__(self, hub: Hub, log: Log, gateways: Gateways, pump: Pump) -> None:
+        self._parts = hub, log, gateways, pump
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        # Late: a daemon that nobody asks need not carry it.
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What prometheus-client asks of a collector."""
+        now = Parts(*self._parts)
+        for metric in METRICS:
+            yield _family(metric, metric.read(now))
+
+    def figures(self) -> dict[str, Any]:
+        """Those that help an owner, for `loomictl status`."""
+        now = Parts(*self._parts)
+        stamps = now.log.stamps
+        return {
+            "events": stamps.events.total(),
+            "commit": _summary(stamps.commits),
+            "hook_to_phone": _summary(stamps.hook_to_phone),
+            "facts_lost": dict(now.link.lost),
+            "facts_unacknowledged": now.link.unacknowledged,
+            "events_unencodable": now.log.unencodable,
+            "deltas_coalesced": now.folded[_JOINED],
+            "reconnects": dict(now.hub.tally.reconnects),
+        }
+
+
+def _summary(seen: Histogram) -> dict[str, float | None]:
+    """`p50_s` and `p99_s` are the bucket's bound above; null: none, or beyond all bounds."""
+    bounds = {"p50_s": seen.within(0.5), "p99_s": seen.within(0.99)}
+    return {"count": seen.count} | {k: None if v == float("inf") else v for k, v in bounds.items()}
+
+
+def _family(metric: Gauge, reading: Reading) -> Metric:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    name, labels = PREFIX + metric.name, metric.labels
+    if isinstance(reading, Histogram):
+        buckets = [
+            ("+Inf" if bound == float("inf") else str(bound), count)
+            for bound, count in reading.buckets()
+        ]
+        return HistogramMetricFamily(name, metric.help, buckets=buckets, sum_value=reading.sum)
+    kind = CounterMetricFamily if isinstance(metric, Count) else GaugeMetricFamily
+    family = kind(name, metric.help, labels=labels)
+    if isinstance(reading, Mapping):
+        for values, value in reading.items():
+            family.add_metric([values] if isinstance(values, str) else list(values), value)
+    else:
+        family.add_metric([], reading)
+    return family

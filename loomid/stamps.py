@@ -1,0 +1,111 @@
+"""When each of the newest events came along: hook, received, committed, written.
+
+All times are epoch seconds of this host's clock, the hook's included. Bounded memory, and
+nothing on disk: it is for the owner who wonders what is slow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, deque
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from loomid.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from loomid.lmp.frames import Event
+
+TOLD_KEPT = 4096
+WRITES_KEPT = 16_384
+
+
+class Told(NamedTuple):
+    """The events first … last (positions), which one fact caused."""
+
+    first: int
+    last: int
+    hook: float | None
+    """None: no hook caused them, but loomid itself (time that passed, the link)."""
+    received: float
+    committed: float
+
+
+class Write(NamedTuple):
+    """Events of (after, upto] were handed to a device's socket."""
+
+    device_id: str
+    after: int
+    upto: int
+    at: float
+
+
+class Stamps:
+    """Stamps of the newest events, and what can be counted on the way."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.events: Counter[str] = Counter()
+        """Events made visible, by type."""
+        self.commits = Histogram()
+        self.hook_to_phone = Histogram()
+        """Each event that a hook caused, once, at its first write to any phone."""
+        self._clock = clock
+        self._told: deque[Told] = deque(maxlen=TOLD_KEPT)
+        self._writes: deque[Write] = deque(maxlen=WRITES_KEPT)
+        self._observed = 0  # up to here hook_to_phone has them, or never will
+
+    def shown(self, first: int, events: Iterable[Event]) -> None:
+        """These became visible, under positions from `first` on."""
+        now = self._clock()
+        for (hook, received), caused in groupby(events, key=_cause):
+            last = first - 1
+            for last, event in enumerate(caused, first):  # noqa: B007 - used below
+                self.events[event.type] += 1
+            self._told.append(Told(first, last, hook, received, now))
+            first = last + 1
+
+    def wrote(self, device_id: str, after: int, upto: int) -> None:
+        """All of (after, upto] is handed to a device's socket now."""
+        now = self._clock()
+        self._writes.append(Write(device_id, after, upto, now))
+        if upto > self._observed:
+            self._observe(upto, now)
+
+    def skip(self, upto: int) -> None:
+        """No phone was there for these: what they waited for says nothing of us."""
+        self._observed = max(self._observed, upto)
+
+    def _observe(self, upto: int, now: float) -> None:
+        for told in reversed(self._told):
+            if told.last <= self._observed:
+                break
+            count = min(told.last, upto) - max(told.first - 1, self._observed)
+            if told.hook is not None and count > 0:
+                self.hook_to_phone.observe(now - told.hook, count)
+        self._observed = upto
+
+    # ── looking back ────────────────────────────────────────────────────────
+
+    def of(self, position: int) -> Told | None:
+        """When the event there came along; None: too long ago, or before our start."""
+        at = bisect_left(self._told, position, key=_last)
+        told = self._told[at] if at < len(self._told) else None
+        return told if told is not None and told.first <= position else None
+
+    def writes(self, position: int) -> list[Write]:
+        """The writes of the event there, of all devices, oldest first."""
+        return [one for one in self._writes if one.after < position <= one.upto]
+
+    def remembers(self, at: float) -> bool:
+        """Whether every write since then is still known."""
+        return len(self._writes) < WRITES_KEPT or self._writes[0].at <= at
+
+
+def _cause(event: Event) -> tuple[float | None, float]:
+    return event.hook, event.ts
+
+
+def _last(told: Told) -> int:
+    return told.last
