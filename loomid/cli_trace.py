@@ -31,13 +31,17 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _stages(one: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    begun = one["received"] if one["hook"] is None else one["hook"]
-    if one["hook"] is None:
+    begun = one["hook"]
+    if begun is None:
+        begun = one["folded"]
         yield "hook", "none: loomid itself caused it"
+        yield "folded", _clock(begun)
     else:
         yield "hook", _clock(begun)
-    received = _clock(begun) if one["hook"] is None else _after(begun, one["received"])
-    yield "received", received
+        yield "received", _after(begun, one["received"])
+        held = one["folded"] - one["received"]
+        why = f"  held back for {held * 1000:.0f} ms on purpose" if held else ""
+        yield "folded", _after(begun, one["folded"]) + why
     yield "committed", _after(begun, one["committed"])
     for written in one["written"]:
         who = f"{written['name']} ({written['device_id']}, as {written['event_id']})"

@@ -58,90 +58,88 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Gauge:
-    """A number that goes up and down."""
+class Measure:
+    """One metric. By its name it is a counter (`_total`), a histogram (`_seconds`) or a gauge."""
 
     name: str
     labels: tuple[str, ...]
     help: str
     read: Callable[[Parts], Reading]
 
-
-class Count(Gauge):
-    """A number that only grows, from 0 at each start; its name ends in `_total`."""
-
-
-class Seconds(Gauge):
-    """A histogram of durations; `read` gives a Histogram."""
+    @property
+    def kind(self) -> str:
+        """As Prometheus calls it."""
+        kinds = {"total": "counter", "seconds": "histogram"}
+        return kinds.get(self.name.rpartition("_")[2], "gauge")
 
 
-METRICS: tuple[Gauge, ...] = (
-    Gauge(
+METRICS: tuple[Measure, ...] = (
+    Measure(
         "info",
         ("version",),
         "Always 1; says which loomid this is.",
         lambda _: {__version__: 1},
     ),
-    Gauge(
+    Measure(
         "phones_connected",
         (),
         "Paired phones whose hello was right and whose connection stands.",
         lambda now: sum(one.connected for one in now.devices),
     ),
-    Gauge(
+    Measure(
         "phone_lag_events",
         ("device",),
         "Events that are visible and not yet handed to the socket of a connected phone, by"
         " device_id; none for a phone that is away.",
         lambda now: {one.device.device_id: one.lag for one in now.devices if one.connected},
     ),
-    Gauge("devices", (), "Paired devices, connected or not.", lambda now: len(now.devices)),
-    Count(
+    Measure("devices", (), "Paired devices, connected or not.", lambda now: len(now.devices)),
+    Measure(
         "hellos_total",
         ("outcome",),
         "Hellos that were right: paired (with a token), resumed (nothing missed) or truncated"
         " (begun anew). Those that were wrong are in connections_closed_total.",
         lambda now: now.hub.tally.hellos,
     ),
-    Count(
+    Measure(
         "reconnects_total",
         ("cause",),
         "Hellos of known devices, by how the device's connection before that ended;"
         " 'not known' for the first since the start.",
         lambda now: now.hub.tally.reconnects,
     ),
-    Count(
+    Measure(
         "connections_closed_total",
         ("code", "cause"),
         "Connections that ended, by close code and cause; codes of a phone's own making are"
         " 'other'.",
         lambda now: now.hub.tally.closed,
     ),
-    Count(
+    Measure(
         "requests_total",
         ("type", "outcome"),
         "Requests of phones that were answered, by type and 'ok' or the error's code.",
         lambda now: now.hub.tally.requests,
     ),
-    Count(
+    Measure(
         "events_total",
         ("type",),
         "Events that became visible (stored, and in the window), by type.",
         lambda now: now.log.stamps.events,
     ),
-    Count(
+    Measure(
         "events_dropped_total",
         ("reason",),
         "Events that no phone will see; unencodable: their content cannot be JSON.",
         lambda now: {"unencodable": now.log.unencodable},
     ),
-    Count(
+    Measure(
         "facts_total",
         ("kind",),
         "Facts taken in, by kind; gateway.* are loomid's own about the link.",
         lambda now: now.link.taken,
     ),
-    Count(
+    Measure(
         "facts_dropped_total",
         ("by", "reason"),
         "Facts that came to nothing, by whom: shim (lost before they were sent, as its"
@@ -149,71 +147,71 @@ METRICS: tuple[Gauge, ...] = (
         " fold (late, repeated, or of no use to phones).",
         lambda now: dict(_facts_dropped(now)),
     ),
-    Count(
+    Measure(
         "deltas_coalesced_total",
         (),
         "Deltas that went out in the frame of another delta.",
         lambda now: now.folded[_JOINED],
     ),
-    Count(
+    Measure(
         "facts_resent_total",
         (),
         "Facts that came again after a lost connection and were known already.",
         lambda now: now.link.oddities.get(_SENT_AGAIN, 0),
     ),
-    Gauge(
+    Measure(
         "facts_unacknowledged",
         (),
         "Facts that are here and not yet acknowledged to their shim, at most.",
         lambda now: now.link.unacknowledged,
     ),
-    Gauge(
+    Measure(
         "gateways",
         ("state",),
         "Hermes gateways that ever connected: online or offline.",
         lambda now: _gateways(one.online for one in now.gateways.states()),
     ),
-    Gauge(
+    Measure(
         "gateways_refused",
         (),
         "Gateways whose plugin speaks another version of the link.",
         lambda now: len(now.gateways.incompatible()),
     ),
-    Seconds(
+    Measure(
         "commit_seconds",
         (),
         "From handing a batch (events, facts, acknowledgements) to the log until it is stored"
         " and visible, retries included; once a batch.",
         lambda now: now.log.stamps.commits,
     ),
-    Seconds(
+    Measure(
         "hook_to_phone_seconds",
         (),
         "From the hook in Hermes' process to the first write to any phone's socket; each event"
-        " once, if a hook caused it and a phone was connected. Joined deltas count from the"
-        " hook that let them go; what loomid's own clock caused is not in it.",
+        " once, if a hook caused it and a phone was connected. The time for which loomid held it"
+        " back on purpose (to join deltas, to wait for what may still come) is not in it.",
         lambda now: now.log.stamps.hook_to_phone,
     ),
-    Gauge(
+    Measure(
         "storage_failing",
         (),
         "1 while events cannot be stored, else 0.",
         lambda now: int(now.log.failing_since is not None),
     ),
-    Gauge(
+    Measure(
         "window_events",
         (),
         "Events in memory, for phones that come back.",
         lambda now: now.log.held[0],
     ),
-    Gauge("window_bytes", (), "Bytes of those events.", lambda now: now.log.held[1]),
-    Gauge(
+    Measure("window_bytes", (), "Bytes of those events.", lambda now: now.log.held[1]),
+    Measure(
         "approvals_pending",
         (),
         "Approvals that wait for a decision.",
         lambda now: len(now.log.projection.pending()),
     ),
-    Gauge(
+    Measure(
         "runs_live",
         (),
         "Runs without an end.",
@@ -283,7 +281,7 @@ def _summary(seen: Histogram) -> dict[str, float | None]:
     return {"count": seen.count} | {k: None if v == float("inf") else v for k, v in bounds.items()}
 
 
-def _family(metric: Gauge, reading: Reading) -> Metric:
+def _family(metric: Measure, reading: Reading) -> Metric:
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -297,7 +295,7 @@ def _family(metric: Gauge, reading: Reading) -> Metric:
             for bound, count in reading.buckets()
         ]
         return HistogramMetricFamily(name, metric.help, buckets=buckets, sum_value=reading.sum)
-    kind = CounterMetricFamily if isinstance(metric, Count) else GaugeMetricFamily
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = kind(name, metric.help, labels=labels)
     if isinstance(reading, Mapping):
         for values, value in reading.items():

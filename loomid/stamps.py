@@ -23,13 +23,16 @@ WRITES_KEPT = 16_384
 
 
 class Told(NamedTuple):
-    """The events first … last (positions), which one fact caused."""
+    """The events first … last (positions), which came of one fact at one time.
+
+    `cause` and `folded` are the events' own `cause` and `ts`: what was held back on purpose
+    (joined deltas, the end of a turn) is folded later than it was received.
+    """
 
     first: int
     last: int
-    hook: float | None
-    """None: no hook caused them, but loomid itself (time that passed, the link)."""
-    received: float
+    cause: tuple[float, float] | None
+    folded: float
     committed: float
 
 
@@ -50,7 +53,8 @@ class Stamps:
         """Events made visible, by type."""
         self.commits = Histogram()
         self.hook_to_phone = Histogram()
-        """Each event that a hook caused, once, at its first write to any phone."""
+        """Each event that a hook caused, once, at its first write to any phone, without the
+        time that it was held back on purpose."""
         self._clock = clock
         self._told: deque[Told] = deque(maxlen=TOLD_KEPT)
         self._writes: deque[Write] = deque(maxlen=WRITES_KEPT)
@@ -59,12 +63,12 @@ class Stamps:
     def shown(self, first: int, events: Iterable[Event]) -> None:
         """These became visible, under positions from `first` on."""
         now = self._clock()
-        for (hook, received), caused in groupby(events, key=_cause):
-            last = first - 1
-            for last, event in enumerate(caused, first):  # noqa: B007 - used below
+        for (cause, folded), caused in groupby(events, key=_origin):
+            before = first
+            for event in caused:
                 self.events[event.type] += 1
-            self._told.append(Told(first, last, hook, received, now))
-            first = last + 1
+                first += 1
+            self._told.append(Told(before, first - 1, cause, folded, now))
 
     def wrote(self, device_id: str, after: int, upto: int) -> None:
         """All of (after, upto] is handed to a device's socket now."""
@@ -82,8 +86,9 @@ class Stamps:
             if told.last <= self._observed:
                 break
             count = min(told.last, upto) - max(told.first - 1, self._observed)
-            if told.hook is not None and count > 0:
-                self.hook_to_phone.observe(now - told.hook, count)
+            if told.cause is not None and count > 0:
+                hook, received = told.cause
+                self.hook_to_phone.observe(now - told.folded + received - hook, count)
         self._observed = upto
 
     # ── looking back ────────────────────────────────────────────────────────
@@ -103,8 +108,8 @@ class Stamps:
         return len(self._writes) < WRITES_KEPT or self._writes[0].at <= at
 
 
-def _cause(event: Event) -> tuple[float | None, float]:
-    return event.hook, event.ts
+def _origin(event: Event) -> tuple[tuple[float, float] | None, float]:
+    return event.cause, event.ts
 
 
 def _last(told: Told) -> int:

@@ -1,4 +1,4 @@
-"""One event's way, for the owner: hook, received, committed, written per device.
+"""One event's way, for the owner: hook, received, folded, committed, written per device.
 
 An event_id is of one device (its seq is position - base), so the same id is another event
 on each.
@@ -23,8 +23,9 @@ def trace(hub: Hub, log: Log, event_id: str, device_id: str | None = None) -> di
     """What is known of the event with this id on each device, or on one.
 
     `state` is `traced`; `too_old`: it is not in memory any more, or from before our start;
-    `none`: no event of that device has that number (yet). Times are epoch seconds. Raises
-    ValueError (that is no event_id), KeyError (no such device).
+    `none`: no event of that device has that number (yet). Times are epoch seconds; `hook` and
+    `received` are null where no hook caused it, `folded` is later than `received` where loomid
+    held it back on purpose. Raises ValueError (that is no event_id), KeyError (no such device).
     """
     match = _EVENT_ID.fullmatch(event_id)
     if match is None:
@@ -49,12 +50,14 @@ def _of(log: Log, devices: list[DeviceStatus], asked: DeviceStatus, seq: int) ->
     told = log.stamps.of(position)
     if told is None:
         return {**name, "state": "too_old", "type": entry.type}
+    hook, received = told.cause or (None, None)
     return {
         **name,
         "state": "traced",
         "type": entry.type,
-        "hook": told.hook,
-        "received": told.received,
+        "hook": hook,
+        "received": received,
+        "folded": told.folded,
         "committed": told.committed,
         "written": _written(log, devices, position, told),
     }

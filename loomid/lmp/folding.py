@@ -56,7 +56,8 @@ class Folding:
     def __init__(self, arrival: Arrival) -> None:
         self.at = arrival.at
         self.t = arrival.t
-        self.hook = arrival.t if arrival.n else None
+        self.cause = (arrival.t, arrival.at) if arrival.n else None
+        """What an event's cause is, as it has it."""
         self.boot = arrival.boot
         self.events: list[Event] = []
         self.tasks: list[TaskSeen] = []
@@ -70,7 +71,7 @@ class Folding:
         self, payload: Payload, *, task_id: str | None = None, run_id: str | None = None
     ) -> None:
         """One event, in order."""
-        self.events.append(Event(payload, self.at, task_id, run_id, self.hook))
+        self.events.append(Event(payload, self.at, task_id, run_id, self.cause))
 
 
 def tag_of(arrival: Arrival) -> str:

@@ -381,8 +381,9 @@ class Event(Struct, frozen=True, gc=False):
     ts: float
     task_id: str | None = None
     run_id: str | None = None
-    hook: float | None = None
-    """When the hook was called that caused it; None: none did, or it is not known any more."""
+    cause: tuple[float, float] | None = None
+    """When the newest hook before it was called, of its own turn at least, and when we heard of
+    that; None: no hook caused it, or which is not known any more."""
 
     @property
     def type(self) -> str:

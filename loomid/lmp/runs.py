@@ -133,7 +133,9 @@ class Runs:
             self._asks.forget(owner.removeprefix("~"))
             self._release(out, owner)
         elif turn.live and (turn.run.begun or turn.start.known_at is not None):
+            cause, out.cause = out.cause, turn.cause  # what it held back is its own
             turn.wake(out)
+            out.cause = cause
         else:
             self._forget_turn(out, turn)
 

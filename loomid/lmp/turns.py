@@ -51,6 +51,8 @@ class Turn:
         self.messages: dict[str, Message] = {}
         """The phones' messages that this turn answers, by id."""
         self.seen_at = at
+        self.cause: tuple[float, float] | None = None
+        """Of its newest fact, as events have it."""
         self._host = host
         self._last_at = at
         self._handled_at: float | None = None
@@ -133,6 +135,7 @@ class Turn:
         if self.run.due is not None and out.at >= self.run.due:
             self.run.flush(out)
         self._last_at = out.at
+        self.cause = out.cause
         _TAKE[type(fact)](self, out, fact)
         self._go(out)
 

@@ -167,6 +167,7 @@ async def test_an_event_that_cannot_be_encoded_does_not_stop_the_others(
         await push(log, "a", "secret \ud800", "b")
         assert await texts(log, start) == ["a", "b"]
     assert "secret" not in caplog.text
+    assert log.unencodable == 1
     assert "cannot encode a run.delta" in caplog.text
 
 
