@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomid.histogram import Histogram
@@ -36,13 +37,12 @@ class Told(NamedTuple):
     committed: float
 
 
-class Write(NamedTuple):
-    """Events of (after, upto] were handed to a device's socket."""
-
-    device_id: str
-    after: int
-    upto: int
-    at: float
+_ToldRow = tuple[int, int, tuple[float, float] | None, float, float]
+"""As Told: no class of its own while nobody asks, as one is made for each event."""
+_Write = tuple[str, int, int, float]
+"""device, after, upto, at: the events of (after, upto] were handed to its socket."""
+_origin = attrgetter("cause", "ts")
+_last = itemgetter(1)
 
 
 class Stamps:
@@ -56,8 +56,8 @@ class Stamps:
         """Each event that a hook caused, once, at its first write to any phone, without the
         time that it was held back on purpose."""
         self._clock = clock
-        self._told: deque[Told] = deque(maxlen=TOLD_KEPT)
-        self._writes: deque[Write] = deque(maxlen=WRITES_KEPT)
+        self._told: deque[_ToldRow] = deque(maxlen=TOLD_KEPT)
+        self._writes: deque[_Write] = deque(maxlen=WRITES_KEPT)
         self._observed = 0  # up to here hook_to_phone has them, or never will
 
     def shown(self, first: int, events: Iterable[Event]) -> None:
@@ -68,12 +68,12 @@ class Stamps:
             for event in caused:
                 self.events[event.type] += 1
                 first += 1
-            self._told.append(Told(before, first - 1, cause, folded, now))
+            self._told.append((before, first - 1, cause, folded, now))
 
     def wrote(self, device_id: str, after: int, upto: int) -> None:
         """All of (after, upto] is handed to a device's socket now."""
         now = self._clock()
-        self._writes.append(Write(device_id, after, upto, now))
+        self._writes.append((device_id, after, upto, now))
         if upto > self._observed:
             self._observe(upto, now)
 
@@ -82,13 +82,13 @@ class Stamps:
         self._observed = max(self._observed, upto)
 
     def _observe(self, upto: int, now: float) -> None:
-        for told in reversed(self._told):
-            if told.last <= self._observed:
+        for first, last, cause, folded, _ in reversed(self._told):
+            if last <= self._observed:
                 break
-            count = min(told.last, upto) - max(told.first - 1, self._observed)
-            if told.cause is not None and count > 0:
-                hook, received = told.cause
-                self.hook_to_phone.observe(now - told.folded + received - hook, count)
+            count = min(last, upto) - max(first - 1, self._observed)
+            if cause is not None and count > 0:
+                hook, received = cause
+                self.hook_to_phone.observe(now - folded + received - hook, count)
         self._observed = upto
 
     # ── looking back ────────────────────────────────────────────────────────
@@ -96,21 +96,18 @@ class Stamps:
     def of(self, position: int) -> Told | None:
         """When the event there came along; None: too long ago, or before our start."""
         at = bisect_left(self._told, position, key=_last)
-        told = self._told[at] if at < len(self._told) else None
-        return told if told is not None and told.first <= position else None
+        if at == len(self._told) or self._told[at][0] > position:
+            return None
+        return Told(*self._told[at])
 
-    def writes(self, position: int) -> list[Write]:
-        """The writes of the event there, of all devices, oldest first."""
-        return [one for one in self._writes if one.after < position <= one.upto]
+    def writes(self, position: int) -> dict[str, list[float]]:
+        """When the event there was handed to a socket, by device, each oldest first."""
+        found: dict[str, list[float]] = {}
+        for device_id, after, upto, at in self._writes:
+            if after < position <= upto:
+                found.setdefault(device_id, []).append(at)
+        return found
 
     def remembers(self, at: float) -> bool:
         """Whether every write since then is still known."""
-        return len(self._writes) < WRITES_KEPT or self._writes[0].at <= at
-
-
-def _origin(event: Event) -> tuple[tuple[float, float] | None, float]:
-    return event.cause, event.ts
-
-
-def _last(told: Told) -> int:
-    return told.last
+        return len(self._writes) < WRITES_KEPT or self._writes[0][3] <= at

@@ -80,7 +80,7 @@ def _written(
             "device_id": one.device.device_id,
             "name": one.device.name,
             "event_id": f"e_{position - one.device.base}",
-            "at": [write.at for write in writes if write.device_id == one.device.device_id],
+            "at": writes.get(one.device.device_id, []),
             "known": known,
         }
         for one in devices
