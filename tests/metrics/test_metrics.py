@@ -192,6 +192,10 @@ async def test_facts_that_found_no_room_in_the_shim(world):
     )
     for reason in ("overflow_delta", "unsendable"):
         assert now("facts_dropped_total", by="shim", reason=reason) == backlog.dropped[reason] > 0
+    link.emit("interim", {"text": object()})
+    await world.measured(
+        lambda now: now("facts_dropped_total", by="shim", reason="unsendable") == 2
+    )
     lost = (await world.call("GET", "/status"))["figures"]["facts_lost"]
     assert lost == dict(backlog.dropped)
     told = await asyncio.to_thread(loomictl, world.daemon.runtime_dir, "status")
