@@ -42,7 +42,7 @@ class Admin:
         name: str,
         fp: str,
         status: Callable[[], dict[str, Any]],
-        metrics: Callable[[], bytes],
+        metrics: Callable[[], Awaitable[bytes]],
         trace: Callable[[str, str | None], dict[str, Any]],
     ) -> None:
         self._path = path
@@ -145,7 +145,7 @@ class Admin:
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=self._metrics(), headers=headers)
+        return web.Response(body=await self._metrics(), headers=headers)
 
     async def _get_trace(self, request: web.Request) -> web.Response:
         """`?device=` with a device_id: of that device alone."""

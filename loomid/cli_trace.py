@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _FATES = {
     "too_old": "too old: it is no longer in memory, or from before loomid's start",
-    "none": "there is no such event (yet)",
+    "none": "there is no such event: it is still to come, or the frame was no event",
 }
 
 

@@ -7,10 +7,12 @@ begin at 0 with each start. No label may hold a secret, a text, or anything unbo
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loomid import __version__
@@ -244,9 +246,11 @@ class Metrics:
     def __init__(self, hub: Hub, log: Log, gateways: Gateways, pump: Pump) -> None:
         self._parts = hub, log, gateways, pump
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        # Late: a daemon that nobody asks need not carry it.
+        # Late: a daemon that nobody asks need not carry it. In a thread: reading the files
+        # of a package may take a tenth of a second, in which no phone would be served.
+        await asyncio.to_thread(import_module, "prometheus_client")
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
