@@ -19,11 +19,11 @@ class Histogram:
         """Seconds, of all together."""
         self._counts = [0] * (len(BOUNDS_S) + 1)  # the last: longer than all bounds
 
-    def observe(self, seconds: float, count: int = 1) -> None:
-        """So many took so long. A clock that was set back meanwhile makes it 0."""
+    def observe(self, seconds: float) -> None:
+        """It took so long. A clock that was set back meanwhile makes it 0."""
         seconds = max(seconds, 0.0)
-        self._counts[bisect_left(BOUNDS_S, seconds)] += count
-        self.sum += seconds * count
+        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum += seconds
 
     @property
     def count(self) -> int:

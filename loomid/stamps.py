@@ -6,16 +6,15 @@ nothing on disk: it is for the owner who wonders what is slow.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter, deque
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomid.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from loomid.lmp.frames import Event
 
@@ -24,25 +23,22 @@ WRITES_KEPT = 16_384
 
 
 class Told(NamedTuple):
-    """The events first … last (positions), which came of one fact at one time.
+    """When one event came along; `cause` and `folded` are the event's own `cause` and `ts`.
 
-    `cause` and `folded` are the events' own `cause` and `ts`: what was held back on purpose
-    (joined deltas, the end of a turn) is folded later than it was received.
+    What was held back on purpose (joined deltas, the end of a turn) is folded later than it
+    was received.
     """
 
-    first: int
-    last: int
     cause: tuple[float, float] | None
     folded: float
     committed: float
 
 
-_ToldRow = tuple[int, int, tuple[float, float] | None, float, float]
-"""As Told: no class of its own while nobody asks, as one is made for each event."""
+_Batch = tuple[int, list[tuple[tuple[float, float] | None, float]], float]
+"""Position of the first event, `cause` and `ts` of each, and when they were committed."""
 _Write = tuple[str, int, int, float]
 """device, after, upto, at: the events of (after, upto] were handed to its socket."""
-_origin = attrgetter("cause", "ts")
-_last = itemgetter(1)
+_first = itemgetter(0)
 
 
 class Stamps:
@@ -56,19 +52,18 @@ class Stamps:
         """Each event that a hook caused, once, at its first write to any phone, without the
         time that it was held back on purpose."""
         self._clock = clock
-        self._told: deque[_ToldRow] = deque(maxlen=TOLD_KEPT)
+        self._told: deque[_Batch] = deque()
+        self._kept = 0
         self._writes: deque[_Write] = deque(maxlen=WRITES_KEPT)
         self._observed = 0  # up to here hook_to_phone has them, or never will
 
-    def shown(self, first: int, events: Iterable[Event]) -> None:
+    def shown(self, first: int, events: Sequence[Event]) -> None:
         """These became visible, under positions from `first` on."""
-        now = self._clock()
-        for (cause, folded), caused in groupby(events, key=_origin):
-            before = first
-            for event in caused:
-                self.events[event.type] += 1
-                first += 1
-            self._told.append((before, first - 1, cause, folded, now))
+        self.events.update([event.type for event in events])
+        self._told.append((first, [(event.cause, event.ts) for event in events], self._clock()))
+        self._kept += len(events)
+        while self._kept - len(self._told[0][1]) >= TOLD_KEPT:
+            self._kept -= len(self._told.popleft()[1])
 
     def wrote(self, device_id: str, after: int, upto: int) -> None:
         """All of (after, upto] is handed to a device's socket now."""
@@ -82,23 +77,28 @@ class Stamps:
         self._observed = max(self._observed, upto)
 
     def _observe(self, upto: int, now: float) -> None:
-        for first, last, cause, folded, _ in reversed(self._told):
-            if last <= self._observed:
+        for first, origins, _ in reversed(self._told):
+            if first + len(origins) <= self._observed + 1:
                 break
-            count = min(last, upto) - max(first - 1, self._observed)
-            if cause is not None and count > 0:
-                hook, received = cause
-                self.hook_to_phone.observe(now - folded + received - hook, count)
+            for cause, folded in origins[
+                max(self._observed + 1 - first, 0) : max(upto + 1 - first, 0)
+            ]:
+                if cause is not None:
+                    hook, received = cause
+                    self.hook_to_phone.observe(now - folded + received - hook)
         self._observed = upto
 
     # ── looking back ────────────────────────────────────────────────────────
 
     def of(self, position: int) -> Told | None:
         """When the event there came along; None: too long ago, or before our start."""
-        at = bisect_left(self._told, position, key=_last)
-        if at == len(self._told) or self._told[at][0] > position:
+        at = bisect_right(self._told, position, key=_first) - 1
+        if at < 0:
             return None
-        return Told(*self._told[at])
+        first, origins, committed = self._told[at]
+        if position >= first + len(origins):
+            return None
+        return Told(*origins[position - first], committed)
 
     def writes(self, position: int) -> dict[str, list[float]]:
         """When the event there was handed to a socket, by device, each oldest first."""

@@ -35,11 +35,11 @@ def events(count: int, cause: tuple[float, float] | None, folded: float) -> list
     return [Event(payload, folded, None, "r", cause) for _ in range(count)]
 
 
-def test_events_of_one_fact_share_a_stamp(it, clock):
+def test_each_event_has_its_stamps(it, clock):
     clock.now = 102.0
     it.shown(10, events(2, (100.0, 101.0), 101.0) + events(3, (100.5, 101.0), 101.0))
-    assert it.of(10) == it.of(11) == (10, 11, (100.0, 101.0), 101.0, 102.0)
-    assert it.of(12) == it.of(14) == (12, 14, (100.5, 101.0), 101.0, 102.0)
+    assert it.of(10) == it.of(11) == ((100.0, 101.0), 101.0, 102.0)
+    assert it.of(12) == it.of(14) == ((100.5, 101.0), 101.0, 102.0)
     assert it.of(9) is it.of(15) is None
     assert it.events == {"run.delta": 5}
 
