@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from loomid import hermescli, values
+from loomid.errors import PhoneError
 from loomid.lmp import pairing
 from loomid.status import device_json
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loomid.hub import Hub
+    from loomid.owner import Owner
 
 log = logging.getLogger("loomid.admin")
 
@@ -44,6 +46,7 @@ class Admin:
         status: Callable[[], dict[str, Any]],
         metrics: Callable[[], Awaitable[bytes]],
         trace: Callable[[str, str | None], dict[str, Any]],
+        owner: Owner,
     ) -> None:
         self._path = path
         self._hub = hub
@@ -51,6 +54,7 @@ class Admin:
         self._status = status
         self._metrics = metrics
         self._trace = trace
+        self._owner = owner
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -64,6 +68,8 @@ class Admin:
         app.router.add_get("/status", self._get_status)
         app.router.add_get("/metrics", self._get_metrics)
         app.router.add_get("/trace/{event_id}", self._get_trace)
+        app.router.add_get("/approvals", self._approvals)
+        app.router.add_post("/approvals/{approval_id}", self._approve)
         app.router.add_post("/hermes", self._hermes)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
@@ -125,6 +131,20 @@ class Admin:
             raise _no(404, "there is no such device")
         return web.json_response({})
 
+    async def _approvals(self, _request: web.Request) -> web.Response:
+        return web.json_response({"approvals": await self._owner.approvals()})
+
+    async def _approve(self, request: web.Request) -> web.Response:
+        asked = await _body(request, {"choice"})
+        choice = _field(asked, "choice", str)
+        if choice is None:
+            raise _no(400, "choice: it is missing")
+        try:
+            entry = await self._owner.approve(request.match_info["approval_id"], choice)
+        except PhoneError as error:
+            raise _no(409, _said(error)) from None
+        return web.json_response({"approval": entry})
+
     async def _hermes(self, request: web.Request) -> web.StreamResponse:
         """`hermes loomi …`: a line of JSON for each line to say, as it comes."""
         words = await _json(request)
@@ -173,8 +193,18 @@ def draw(text: str) -> str:
     return out.getvalue()
 
 
+def _said(error: PhoneError) -> str:
+    """An error for a phone in words for the owner: `It was decided. (choice: once, …)`."""
+    params = ", ".join(f"{name}: {value}" for name, value in error.params.items())
+    return f"{error.message} ({params})" if params else error.message
+
+
 def _no(status: int, message: str) -> web.HTTPException:
-    kinds: dict[int, type[web.HTTPException]] = {400: web.HTTPBadRequest, 404: web.HTTPNotFound}
+    kinds: dict[int, type[web.HTTPException]] = {
+        400: web.HTTPBadRequest,
+        404: web.HTTPNotFound,
+        409: web.HTTPConflict,
+    }
     return kinds[status](text=json.dumps({"error": message}), content_type="application/json")
 
 

@@ -28,6 +28,8 @@ EXIT_CODES = {
     77: "the admin socket belongs to another account",
 }
 _WAIT_SLACK_S = 15.0
+_CHOICES = ("once", "session", "always", "deny")
+_COMMAND_CHARS = 60
 
 
 class Failed(click.ClickException):
@@ -81,6 +83,18 @@ class Asked:
             except ConfigError as error:
                 raise Failed(str(error)) from None
 
+    def approval(self, wanted: str) -> dict[str, Any]:
+        """The one approval that an id or the beginning of an id means."""
+        approvals = self.call("GET", "/approvals")["approvals"]
+        found = [a for a in approvals if a["approval_id"] == wanted] or [
+            a for a in approvals if _begins(a["approval_id"], wanted)
+        ]
+        if len(found) == 1:
+            return dict(found[0])
+        if not found:
+            raise Failed(f"there is no approval {wanted!r}; loomictl approvals lists them")
+        raise Failed(f"{wanted!r} fits {len(found)} approvals; give more of its id")
+
     def device(self, wanted: str) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means."""
         devices = self.call("GET", "/devices")["devices"]
@@ -97,9 +111,9 @@ class Asked:
         raise Failed(f"{wanted!r} fits {len(found)} devices: {fits}")
 
 
-def _begins(device_id: str, wanted: str) -> bool:
-    bare = device_id.partition("_")[2]
-    return bool(wanted) and (device_id.startswith(wanted) or bare.startswith(wanted))
+def _begins(name: str, wanted: str) -> bool:
+    bare = name.partition("_")[2]
+    return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
 
 
 def _value(parse: Callable[[object], Any]) -> Callable[..., Any]:
@@ -316,6 +330,56 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
         return
     for line in cli_trace.lines(found):
         _say(line)
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@click.pass_obj
+def approvals(asked: Asked, as_json: bool) -> None:
+    """List the approvals that wait, and the last that were decided."""
+    found = asked.call("GET", "/approvals")
+    if as_json:
+        _json(found)
+        return
+    if not found["approvals"]:
+        click.echo("Hermes has asked for nothing yet.", err=True)
+        return
+    head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
+    _table(head, [_approval_row(one) for one in found["approvals"]])
+
+
+def _approval_row(one: dict[str, Any]) -> tuple[str, ...]:
+    by = one["device_id"] if one["decided_by"] in (None, "remote") else one["decided_by"]
+    when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
+    command = " ".join(one["command"].split())
+    return (
+        one["approval_id"],
+        one["state"],
+        one["choice"] or one["answer"] or "-",
+        by or "-",
+        f"{_span(time.time() - when)} ago",
+        one["task_id"] or "-",
+        command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "…",
+    )
+
+
+@main.command()
+@click.argument("approval")
+@click.argument("choice", type=click.Choice(_CHOICES))
+@click.pass_obj
+def approve(asked: Asked, approval: str, choice: str) -> None:
+    """Answer APPROVAL (its id or the beginning of it) with CHOICE, as a phone would."""
+    found = asked.approval(approval)
+    target = f"/approvals/{quote(found['approval_id'], safe='')}"
+    ended = asked.call("POST", target, body={"choice": choice})["approval"]
+    if ended["state"] == "claimed":
+        click.echo("Accepted; Hermes has not said yet what became of it.")
+    elif ended["state"] in ("pending", "shown"):
+        raise Failed("the answer did not reach Hermes: the approval waits again")
+    elif ended["state"] == "applied" and ended["choice"] == choice:
+        click.echo(f"Applied: {choice}.")
+    else:
+        raise Failed(
+            f"Hermes says otherwise: {ended['state']}, {ended['choice']} by {ended['decided_by']}"
+        )
 
 
 @main.group()

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from loomid.gateway import Gateways
+    from loomid.ledger import Ledger
     from loomid.lmp.projection import Projection
     from loomid.lmp.requests import Answer, Result
     from loomid.lmp.runs import Runs, RunView
+    from loomid.resolve import Remind
     from loomid.tasks import Place
     from loomid.vault import Device, Request, Vault
 
@@ -66,6 +68,7 @@ class Commands:
     def __init__(
         self,
         vault: Vault,
+        ledger: Ledger,
         gateways: Gateways,
         runs: Mapping[str, Runs],
         key: bytes,
@@ -73,6 +76,7 @@ class Commands:
         limits: frames.Limits,
         *,
         alive: Projection,
+        remind: Remind,
         group: asyncio.TaskGroup,
         patience_s: float = RECALL_PATIENCE_S,
     ) -> None:
@@ -85,7 +89,7 @@ class Commands:
         self._group = group
         self._patience_s = patience_s
         self._flights: dict[tuple[str, str], Flight] = {}
-        self._resolver = Resolver(vault, gateways, runs, clock, group=group)
+        self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
         self._tasks = Tasks(vault, gateways, runs, alive, key, clock)
 
     def home_task(self) -> str | None:
@@ -99,10 +103,9 @@ class Commands:
 
     async def recover(self) -> None:
         """Begin to settle what a former process left open; never sends a command again."""
-        await self._resolver.load()
         for request in await self._vault.open_requests():
             who = request.device_id, request.request_id
-            if request.type == "approval.resolve" and self._resolver.resume(*who):
+            if request.type == "approval.resolve" and await self._resolver.resume(*who):
                 continue
             flight = self._depart(who, request.fingerprint)
             self._group.create_task(self._fly(flight, self._reopen(request, flight)))
@@ -210,7 +213,8 @@ class Commands:
         """The answer to a request that was left open: nothing is sent again."""
         who = request.device_id, request.request_id
         if request.type == "approval.resolve":
-            return self._resolver.accepted(*who) or await self._keep(who, GatewayOffline())
+            won = await self._resolver.accepted(*who)
+            return won or await self._keep(who, GatewayOffline())
         if request.command_id is None or request.gateway_id is None or request.boot is None:
             return await self._keep(who, GatewayOffline())  # it was about to be refused
         asked = requests.Asked(
@@ -275,7 +279,7 @@ class Commands:
                 place = await self._tasks.place(await self._task_of(run_id))
                 return self._inject(device, request_id, place, CONTINUE, "queue", run_id)
             case frames.ApprovalResolve() as answer:
-                return await self._resolver.order(answer, _token())
+                return await self._resolver.order(device.device_id, answer, _token())
             case _:
                 raise UnknownType
 

@@ -23,7 +23,9 @@ from loomid.hub import Hub, HubConfig
 from loomid.lmp.frames import Limits
 from loomid.log import Log
 from loomid.metrics import Metrics
+from loomid.owner import Owner
 from loomid.pump import Pump
+from loomid.shown import Shown
 from loomid.status import Status
 from loomid.store import Store
 from loomid.trace import trace
@@ -104,7 +106,16 @@ async def _serve(
     pump = Pump(gateways, events, store, key, time.time)
     limits = Limits(max_frame_bytes=config.max_frame_bytes, max_text_chars=100_000)
     commands = Commands(
-        vault, gateways, pump.runs, key, time.time, limits, alive=events.projection, group=tasks
+        vault,
+        store.ledger,
+        gateways,
+        pump.runs,
+        key,
+        time.time,
+        limits,
+        alive=events.projection,
+        remind=lambda approval_id, returned: hub.remind(approval_id, returned),
+        group=tasks,
     )
     status = Status(config, door, gateways, events)
     hub = Hub(
@@ -141,6 +152,7 @@ async def _serve(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
+        owner=Owner(store.ledger, commands),
     )
     async with AsyncExitStack() as serving:
         await hub.load()
@@ -148,6 +160,7 @@ async def _serve(
             ("link", gateways.run()),
             ("pump", pump.run()),
             ("hub", hub.run()),
+            ("ledger", Shown(events, hub, store.ledger, time.time).run()),
         ):
             tasks.create_task(_endless(name, part))
         await gateways.ready.wait()

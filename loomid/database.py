@@ -75,6 +75,41 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             preview TEXT NOT NULL)""",
         "CREATE INDEX task_updated ON task (updated_at, task_id)",
     ),
+    (
+        """CREATE TABLE approval (
+            approval_id TEXT PRIMARY KEY, task_id TEXT, run_id TEXT, command TEXT NOT NULL,
+            asked_at REAL NOT NULL, deadline_ts REAL, state TEXT NOT NULL, shown_to TEXT,
+            shown_at REAL, device_id TEXT, request_id TEXT, answer TEXT, command_id TEXT,
+            claimed_at REAL, choice TEXT, decided_by TEXT, ended_at REAL)""",
+        "CREATE INDEX approval_ended ON approval (ended_at)",
+        """CREATE INDEX approval_request ON approval (device_id, request_id)
+            WHERE request_id IS NOT NULL""",
+        # What the first schema kept in the events and in `claim`.
+        """INSERT INTO approval
+            (approval_id, task_id, run_id, command, asked_at, deadline_ts, state)
+            SELECT json_extract(said, '$.approval_id'), task_id, run_id,
+            substr(json_extract(said, '$.command'), 1, 2000), ts,
+            json_extract(said, '$.deadline_ts'), 'pending' FROM (SELECT task_id, run_id, ts,
+            CAST(payload AS TEXT) AS said FROM event WHERE type = 'approval.required')
+            WHERE true ON CONFLICT DO NOTHING""",
+        """INSERT INTO approval (approval_id, command, asked_at, state)
+            SELECT approval_id, '', at, 'pending' FROM claim WHERE true ON CONFLICT DO NOTHING""",
+        """UPDATE approval SET state = 'claimed', device_id = claim.device_id,
+            request_id = claim.request_id, answer = claim.choice, command_id = claim.command_id,
+            claimed_at = claim.at, shown_to = claim.device_id, shown_at = claim.at
+            FROM claim WHERE claim.approval_id = approval.approval_id""",
+        """INSERT INTO approval (approval_id, task_id, run_id, command, asked_at, state)
+            SELECT json_extract(CAST(payload AS TEXT), '$.approval_id'), task_id, run_id, '', ts,
+            'pending' FROM event WHERE lasting = 1 AND type = 'approval.resolved'
+            ON CONFLICT DO NOTHING""",
+        """UPDATE approval SET state = coalesce(json_extract(said, '$.outcome'), 'applied'),
+            choice = json_extract(said, '$.choice'), ended_at = ts,
+            decided_by = json_extract(said, '$.decided_by')
+            FROM (SELECT ts, CAST(payload AS TEXT) AS said FROM event
+            WHERE lasting = 1 AND type = 'approval.resolved')
+            WHERE json_extract(said, '$.approval_id') = approval_id""",
+        "DROP TABLE claim",
+    ),
 )
 
 

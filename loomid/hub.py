@@ -8,9 +8,11 @@ import logging
 import sqlite3
 import traceback
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec import UNSET
 
 from loomid.devices import Devices
@@ -22,7 +24,7 @@ from loomid.outbox import Templates
 from loomid.pace import Pace
 from loomid.phone import Admission, Phone
 from loomid.places import Places
-from loomid.resume import SNAPSHOT, Start, resume
+from loomid.resume import SNAPSHOT, Start, at_rest, replayed, resume
 from loomid.tally import Tally
 
 if TYPE_CHECKING:
@@ -269,6 +271,29 @@ class Hub:
             raise
         self.tally.requests[frame.type, "ok"] += 1
         return answer
+
+    async def remind(self, approval_id: str, returned: frames.Returned) -> None:
+        """Tell every phone again of an approval that waits: an answer did not reach Hermes."""
+        await at_rest(self._log, partial(self._remind, approval_id, returned))
+
+    def _remind(self, approval_id: str, returned: frames.Returned) -> None:
+        placed = self._log.projection.waiting().get(approval_id)
+        if placed is None or not isinstance(placed.event.payload, frames.ApprovalRequired):
+            return
+        payload = msgspec.structs.replace(placed.event.payload, returned=returned)
+        parts = replayed(msgspec.structs.replace(placed.event, payload=payload))
+        for phone in self._live.values():
+            if phone.outbox is not None and phone.ended is None:
+                phone.outbox.push(parts)
+                phone.wake()
+
+    def reached(self, position: int) -> str | None:
+        """A connected device that has everything up to there, written to its socket."""
+        for device_id, phone in self._live.items():
+            box = phone.outbox
+            if box is not None and box.cursor >= position and not box.waiting:
+                return device_id
+        return None
 
     async def close(self, code: int = Code.GOING_AWAY) -> None:
         """End all connections; those that are not closed within a second are dropped."""

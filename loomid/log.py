@@ -287,6 +287,7 @@ class Log:
     def _numbered(self, encoded: list[tuple[Event, bytes]], base: Rows) -> Rows:
         live: dict[tuple[str, str], int] = {}
         events: list[EventRow] = []
+        approvals: list[Event] = []
         lasting = frames.LASTING
         for position, (event, payload) in enumerate(encoded, self._taken.last + 1):
             name, run_id = event.type, event.run_id
@@ -295,8 +296,12 @@ class Log:
             change = mark(event)
             if change is not None:
                 live[change.kind, change.id] = position if change.alive else 0
+                if change.kind == "approval":
+                    approvals.append(event)
         marks = [(kind, name, position) for (kind, name), position in live.items()]
-        return replace(base, events=events, live=marks, undo_after=self._undo_after)
+        return replace(
+            base, events=events, live=marks, approvals=approvals, undo_after=self._undo_after
+        )
 
     async def _append(self, rows: Rows, patience_s: float) -> None:
         """One attempt. Raises when it failed; its positions are then free or burnt.

@@ -1,99 +1,86 @@
 """Answers to approvals: claimed on disk first; then the command shows what stands.
 
-Who may answer is decided in `lmp/approvals.py`.
+Who may answer is decided in `lmp/approvals.py`, and the ledger knows what became of it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
-from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown, UnknownApproval
+from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
 from loomid.lmp import approvals, frames, requests
-from loomid.lmp.approvals import Claim
+from loomid.lmp.approvals import OWNER, Claim
 from loomid.orders import Order
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Mapping
 
     from loomid.gateway import Gateways
+    from loomid.ledger import Ledger
     from loomid.lmp.requests import Result
     from loomid.lmp.runs import ApprovalView, Runs
     from loomid.vault import Vault
 
-log = logging.getLogger("loomid.commands")
+    Remind = Callable[[str, frames.Returned], Awaitable[None]]
 
-MEMORY_S = 24 * 3600.0
-"""A claim on an approval that is over still tells late phones what was chosen."""
+log = logging.getLogger("loomid.commands")
 
 
 class Resolver:
-    """Every standing claim, and the commands on their way for them."""
+    """The answers whose command is on its way; `remind` tells phones of what waits again."""
 
     def __init__(
         self,
         vault: Vault,
+        ledger: Ledger,
         gateways: Gateways,
         runs: Mapping[str, Runs],
         clock: Callable[[], float],
         *,
+        remind: Remind,
         group: asyncio.TaskGroup,
     ) -> None:
         self._vault = vault
+        self._ledger = ledger
         self._gateways = gateways
         self._runs = runs
         self._clock = clock
+        self._remind = remind
         self._group = group
-        self._claims = approvals.Claims()
-        # From looking to having stored: two phones may answer in the same millisecond.
-        self._claiming = asyncio.Lock()
         self.settling: set[str] = set()
         """Approvals whose command is on its way, or may have been."""
 
-    async def load(self) -> None:
-        """Read the claims that a former process left. A claim whose request is done stands."""
-        self._claims = approvals.Claims(await self._vault.claims())
-
-    def resume(self, device_id: str, request_id: str) -> bool:
+    async def resume(self, device_id: str, request_id: str) -> bool:
         """Find out what became of the command of an open request; False: it made no claim."""
-        claim = self._claims.of_request(device_id, request_id)
+        claim = await self._claim_of(device_id, request_id)
         if claim is not None:
             self._start(claim, self._recall(claim))
         return claim is not None
 
-    async def order(self, answer: frames.ApprovalResolve, token: str) -> Order:
+    async def order(self, device_id: str, answer: frames.ApprovalResolve, token: str) -> Order:
         """The command for an answer that may be given now. Raises the error it deserves."""
         gateway_id, view = self._find(answer.approval_id)
-        try:
-            view = self._claims.check(view, answer.approval_id, answer.choice)
-        except (UnknownApproval, AlreadyResolved) as error:
-            if "choice" not in error.params:
-                choice = await self._vault.decision(answer.approval_id)
-                if choice is not None:
-                    raise AlreadyResolved(choice=choice) from None
-            raise
+        entry = await self._ledger.get(answer.approval_id)
+        view = approvals.check(entry, view, answer.choice)
         if self._gateways.boot_of(gateway_id) != view.boot:
             raise GatewayOffline
         args: dict[str, Any] = {"approval_id": view.shim_id, "choice": answer.choice}
         if answer.reason is not None:
             args["reason"] = answer.reason
-        command_id = requests.command_id(token, gateway_id, view.boot)
+        owner = [OWNER] if device_id == OWNER else []
+        command_id = requests.command_id(token, gateway_id, view.boot, *owner)
         return Order(gateway_id, view.boot, "approve", args, command_id)
 
     async def claim(
         self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
     ) -> Claim:
-        """Let this answer win, on disk. Raises the error it deserves when another did."""
+        """Let this answer win, on disk. Raises AlreadyResolved when another did."""
         made = Claim(answer.approval_id, *who, answer.choice, order.command_id, self._clock())
-        async with self._claiming:
-            self._claims.check(self._find(answer.approval_id)[1], answer.approval_id, answer.choice)
-            standing = await self._vault.claim(made)
-            if standing is not None:
-                raise AlreadyResolved(choice=standing.choice)
-            self._claims.add(made)
+        await self._ledger.claim(made)
         log.info("device %s answered an approval: %s", made.device_id, made.choice)
         return made
 
@@ -101,44 +88,48 @@ class Resolver:
         """Send the command of a claim, whatever becomes of the phone."""
         self._start(claim, self._command(claim, order))
 
-    def accepted(self, device_id: str, request_id: str) -> Result | None:
+    async def accepted(self, device_id: str, request_id: str) -> Result | None:
         """The answer of a request that made a claim, or None when it made none."""
-        claim = self._claims.of_request(device_id, request_id)
+        claim = await self._claim_of(device_id, request_id)
         return None if claim is None else accepted(claim)
 
-    def _start(self, claim: Claim, stands: Awaitable[bool]) -> None:
-        self.settling.add(claim.approval_id)
-        self._group.create_task(self._settle(claim, stands))
+    async def _claim_of(self, device_id: str, request_id: str) -> Claim | None:
+        entry = await self._ledger.of_request(device_id, request_id)
+        return None if entry is None else entry.claim
 
-    async def _settle(self, claim: Claim, stands: Awaitable[bool]) -> None:
+    def _start(self, claim: Claim, returned: Awaitable[str | None]) -> None:
+        self.settling.add(claim.approval_id)
+        self._group.create_task(self._settle(claim, returned))
+
+    async def _settle(self, claim: Claim, returned: Awaitable[str | None]) -> None:
         """Give the claim back or close its request, which is open until this is known."""
         try:
-            if await stands:
+            reason = await returned
+            if reason is None:
                 answer = requests.dump(accepted(claim))
                 await self._vault.finish(claim.device_id, claim.request_id, answer)
             else:
-                await self._give_back(claim)
-            await self._tidy()
+                await self._give_back(claim, reason)
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
             orders.report("the answer to an approval", error)
         finally:
             self.settling.discard(claim.approval_id)
 
-    async def _command(self, claim: Claim, order: Order) -> bool:
-        """Whether the claim stands after its command was sent."""
+    async def _command(self, claim: Claim, order: Order) -> str | None:
+        """Why the claim is given back after its command was sent; None: it stands."""
         try:
             await orders.send(self._gateways, order)
-        except GatewayOffline:
-            return False
+        except GatewayOffline as error:
+            return error.code
         except CommandFailed as failed:
-            return not approvals.gives_back(failed.code)
+            return _given_back(failed)
         except OutcomeUnknown:
             return await self._recall(claim)
-        return True
+        return None
 
-    async def _recall(self, claim: Claim) -> bool:
-        """Whether the claim stands, by what its gateway says when it can be asked again."""
-        gateway_id, boot = requests.about(claim.command_id)
+    async def _recall(self, claim: Claim) -> str | None:
+        """The same by what its gateway says when it can be asked again."""
+        gateway_id, boot = requests.about(claim.command_id)[:2]
         try:
             await orders.recall(
                 self._gateways,
@@ -147,28 +138,22 @@ class Resolver:
                 claim.command_id,
                 give_up=lambda: self._over(claim.approval_id),
             )
-        except GatewayOffline:
-            return False
+        except GatewayOffline as error:
+            return error.code
         except CommandFailed as failed:
-            return not approvals.gives_back(failed.code)
+            return _given_back(failed)
         except OutcomeUnknown:  # that process is gone, and the approval with it
-            return True
-        return True
+            return None
+        return None
 
-    async def _give_back(self, claim: Claim) -> None:
-        """The command did not run: the approval waits again, for every phone."""
-        log.info("the answer of device %s did not reach Hermes", claim.device_id)
-        await self._vault.release_claim(claim.approval_id, claim.command_id)
-        self._claims.drop(claim)
-
-    async def _tidy(self) -> None:
-        for claim in self._claims.outdated(self._clock() - MEMORY_S, self._pending):
-            await self._vault.release_claim(claim.approval_id, claim.command_id)
-            self._claims.drop(claim)
-
-    def _pending(self, approval_id: str) -> bool:
-        view = self._find(approval_id)[1]
-        return view is not None and view.pending
+    async def _give_back(self, claim: Claim, reason: str) -> None:
+        """The command did not run: the approval waits again, and every phone hears of it."""
+        log.info("the answer of device %s did not reach Hermes: %s", claim.device_id, reason)
+        if await self._ledger.give_back(claim):
+            returned = frames.Returned(
+                device_id=claim.device_id, request_id=claim.request_id, reason=reason
+            )
+            await self._remind(claim.approval_id, returned)
 
     def _over(self, approval_id: str) -> bool:
         """Not the opposite of pending: what is unknown here may still wait."""
@@ -181,6 +166,10 @@ class Resolver:
             if view is not None:
                 return gateway_id, view
         return "", None
+
+
+def _given_back(failed: CommandFailed) -> str | None:
+    return requests.refusal(failed.code).code if approvals.gives_back(failed.code) else None
 
 
 def accepted(claim: Claim) -> Result:

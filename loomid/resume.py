@@ -63,7 +63,7 @@ async def resume(
     moved = False
     while True:
         step = _Step(log, templates, devices, device, hello, new=new, moved=moved)
-        decided = await _at_rest(log, step)
+        decided = await at_rest(log, step)
         if not isinstance(decided, int):
             break
         device = await devices.move_base(device, decided)
@@ -120,7 +120,7 @@ class _Step:
         """Begin without what the device has seen before."""
         if SNAPSHOT not in self.hello.capabilities:
             return self._replay(after if self.new else visible, seq, truncated=truncated)
-        alive = [_replayed(event) for event in self.log.projection.snapshot()]
+        alive = [replayed(event) for event in self.log.projection.snapshot()]
         waiting = list(self._pending(visible))
         count = len(alive) + LASTING_LIMIT + len(waiting) + 1
         positions = [self.log.take_position() for _ in range(count)]
@@ -139,10 +139,10 @@ class _Step:
         """Approvals still pending that no event beyond `upto` tells."""
         for placed in self.log.projection.pending():
             if placed.position <= upto:
-                yield _replayed(placed.event)
+                yield replayed(placed.event)
 
 
-async def _at_rest(log: Log, step: Callable[[], T]) -> T:
+async def at_rest(log: Log, step: Callable[[], T]) -> T:
     """Call `step` when no event is on its way to the disk.
 
     Frames that it numbers then come before every later event, so that what they say is
@@ -169,7 +169,8 @@ async def _at_rest(log: Log, step: Callable[[], T]) -> T:
         unwatch()
 
 
-def _replayed(event: Event) -> bytes:
+def replayed(event: Event) -> bytes:
+    """An event as it is told again, in a frame of the connection's own."""
     payload = envelope.encode_payload(event.payload)
     return envelope.frame_parts(
         event.type, event.ts, event.task_id, event.run_id, payload, replay=True

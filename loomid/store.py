@@ -13,8 +13,10 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
+from loomid import ledger
 from loomid.database import Line, as_startup_error, migrate, prepare
 from loomid.errors import StateError
+from loomid.ledger import Ledger
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from loomid.lmp.frames import Event
 
 BOOTS_KEPT = 64
 """Of a gateway; of one that fails at each start there may be thousands in a week."""
@@ -74,12 +78,17 @@ class Rows:
     acks: list[tuple[str, str, int, float]] = field(default_factory=list)
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
+    approvals: list[Event] = field(default_factory=list)
+    """Those of the events that ask for or end an approval: the ledger follows them."""
     undo_after: int | None = None
     abandoned: bool = False
 
 
 class Store:
-    """The open database. `safe` is the connection whose commits survive a power loss."""
+    """The open database. `safe` is the connection whose commits survive a power loss.
+
+    `ledger` is that of the approvals.
+    """
 
     def __init__(
         self, path: Path, file: str, line: Line, safe: Line, clock: Callable[[], float]
@@ -89,6 +98,7 @@ class Store:
         self._line = line
         self._clock = clock
         self.safe = safe
+        self.ledger = Ledger(safe, line)
 
     @classmethod
     async def open(cls, path: Path, clock: Callable[[], float]) -> Store:
@@ -252,15 +262,16 @@ class Store:
         return int(rows[0][0]) if rows else 0
 
     async def forget_rest(self, before: float) -> None:
-        """Delete tasks and acknowledgements older than `before`.
+        """Delete tasks, ended approvals and acknowledgements older than `before`.
 
-        Not those of a process whose facts are still needed: it is not over yet. The facts
+        Not the last of a process whose facts are still needed: it is not over yet. The facts
         themselves go when they are needed no more, and not before (see `release`).
         """
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(_FORGET_ACKS, (before, BOOTS_KEPT))
             connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
+            ledger.forget(connection, before)
 
         await self._line.write(work)
 
@@ -334,6 +345,7 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many("INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.facts)
     many("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?)", rows.acks)
     many(_TASK_SEEN, rows.tasks)
+    ledger.write(connection, rows.approvals)
     if rows.abandoned:
         raise AbandonedError
 

@@ -1,4 +1,4 @@
-"""Devices, pairing tokens, requests, claims and tasks: one function, one transaction.
+"""Devices, pairing tokens, requests and tasks: one function, one transaction.
 
 What is written here is on disk, power loss included, when the call returns.
 """
@@ -10,8 +10,6 @@ import secrets
 from dataclasses import astuple, dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-
-from loomid.lmp.approvals import Claim
 
 if TYPE_CHECKING:
     import sqlite3
@@ -25,7 +23,6 @@ REQUESTS_KEPT = 256
 _REQUESTS = """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
     gateway_id, boot, at FROM request"""
 _OF_DEVICE = "WHERE device_id = ? AND request_id = ?"
-_CLAIMS = "SELECT approval_id, device_id, request_id, choice, command_id, at FROM claim"
 CLOCK_SLACK_S = 60.0
 """A clock may be corrected by so much without a fresh token being refused."""
 _TASK = """task_id, gateway_id, session_key, session_id, title, surface, model, created_at,
@@ -264,45 +261,6 @@ class Vault:
         rows = await self._rows(f"{_REQUESTS} WHERE state = 'open' ORDER BY id")
         return [Request(*row) for row in rows]
 
-    # ── approval claims ─────────────────────────────────────────────────────
-
-    async def claim(self, claim: Claim) -> Claim | None:
-        """Claim an approval for a device; None, or the claim that stands already."""
-
-        def work(line: sqlite3.Connection) -> Claim | None:
-            new = line.execute(
-                "INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                astuple(claim),
-            )
-            if new.rowcount:
-                return None
-            standing = line.execute(f"{_CLAIMS} WHERE approval_id = ?", (claim.approval_id,))
-            return Claim(*standing.fetchone())
-
-        return await self._line.write(work)
-
-    async def release_claim(self, approval_id: str, command_id: str) -> bool:
-        """Give up a claim, and forget its request if that is still open.
-
-        In one step: a claim without its open request would stand for ever.
-        """
-
-        def work(line: sqlite3.Connection) -> bool:
-            line.execute(
-                "DELETE FROM request WHERE command_id = ? AND state = 'open'", (command_id,)
-            )
-            gone = line.execute(
-                "DELETE FROM claim WHERE approval_id = ? AND command_id = ?",
-                (approval_id, command_id),
-            )
-            return gone.rowcount > 0
-
-        return await self._line.write(work)
-
-    async def claims(self) -> list[Claim]:
-        """Every standing claim, oldest first."""
-        return [Claim(*row) for row in await self._rows(f"{_CLAIMS} ORDER BY at")]
-
     # ── tasks ───────────────────────────────────────────────────────────────
 
     async def tasks(
@@ -351,16 +309,6 @@ class Vault:
     async def task_of_run(self, run_id: str) -> str | None:
         """The task of a run, live or over."""
         rows = await self._rows("SELECT task_id FROM event WHERE run_id = ? LIMIT 1", run_id)
-        return rows[0][0] if rows else None
-
-    async def decision(self, approval_id: str) -> str | None:
-        """The choice with which an approval was resolved."""
-        rows = await self._rows(
-            """SELECT json_extract(CAST(payload AS TEXT), '$.choice') FROM event
-            WHERE lasting = 1 AND type = 'approval.resolved'
-            AND json_extract(CAST(payload AS TEXT), '$.approval_id') = ? LIMIT 1""",
-            approval_id,
-        )
         return rows[0][0] if rows else None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 
-from loomid.lmp import ids
+from loomid.lmp import approvals, ids
 from loomid.lmp.frames import ApprovalRequired, ApprovalResolved, Choice
 from loomid.lmp.preview import cut, head_and_tail
 
@@ -106,7 +106,7 @@ class Ask:
         elif choice.startswith("smart_"):
             decided_by = "agent"
         if fact.command_id is not None:
-            decided_by = "remote"
+            decided_by = approvals.decider(fact.command_id)
         return ApprovalResolved(
             approval_id=self.approval_id,
             choice=_ALLOWING.get(choice.removeprefix("transport_"), "deny"),

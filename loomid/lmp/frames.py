@@ -220,6 +220,14 @@ class Choice(Payload, frozen=True, kw_only=True):
     style: Literal["primary", "default", "danger"]
 
 
+class Returned(Payload, frozen=True, kw_only=True):
+    """An answer that was accepted and did not reach Hermes; `reason` is an error code."""
+
+    device_id: str
+    request_id: str
+    reason: str
+
+
 class ApprovalRequired(Payload, frozen=True, kw_only=True):
     approval_id: str
     run_id: str | None
@@ -231,6 +239,7 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     session_key_ref: str
     deadline_ts: float | None
     truncated: bool | UnsetType = UNSET
+    returned: Returned | UnsetType = UNSET
 
 
 class ApprovalResolved(Payload, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from loomid.lmp import frames
 from loomid.lmp.frames import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,10 @@ class Projection:
     def pending(self) -> list[Placed]:
         """The approvals that still wait for a decision, oldest first."""
         return list(self._approvals.values())
+
+    def waiting(self) -> Mapping[str, Placed]:
+        """The same by approval id; not a copy."""
+        return self._approvals
 
     def live_runs(self) -> list[str]:
         """Ids of the runs without an end, oldest first."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.errors import AlreadyResolved
+from loomid.lmp.requests import refusal
 from tests.support.answering import PHONE, TABLET, Host, Side, until
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ async def test_accepted_before_hermes_has_answered(side: Side, host: Host) -> No
     await until(lambda: host.commands)
     assert host.commands[0].args == {"approval_id": "s1", "choice": "deny", "reason": "no"}
     assert approval_id in side.waiting()
-    assert [claim.choice for claim in await side.vault.claims()] == ["deny"]
+    entry = await side.entry(approval_id)
+    assert (entry.state, entry.answer, entry.shown_to) == ("claimed", "deny", PHONE.device_id)
     host.answer(host.commands[0])
     await side.decided("s1")
 
@@ -59,7 +61,8 @@ async def test_answers_are_remembered(side: Side, host: Host) -> None:
     first = await side.ask("approval.resolve", **mine)
     for _ in range(2):
         refused = await side.refused("approval.resolve", TABLET, **late)
-        assert (refused.code, refused.params) == ("already_resolved", {"choice": "once"})
+        assert refused.code == "already_resolved"
+        assert refused.params["choice"] == "once"
         assert await side.ask("approval.resolve", **mine) == first
     await side.decided("s1")
     await until(lambda: not side.commands.under_way)
@@ -96,7 +99,13 @@ async def test_what_was_decided_long_ago_is_still_told(side: Side, host: Host) -
     side.pump.runs.clear()
     body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
     refused = await side.refused("approval.resolve", **body)
-    assert (refused.code, refused.params) == ("already_resolved", {"choice": "session"})
+    assert refused.code == "already_resolved"
+    assert refused.params == {
+        "state": "applied",
+        "choice": "session",
+        "outcome": "applied",
+        "decided_by": "local",
+    }
 
 
 @pytest.mark.parametrize("code", ["stale", "starting", "ambiguous", "bad_args"])
@@ -105,10 +114,15 @@ async def test_a_command_that_did_not_run_gives_the_approval_back(
 ) -> None:
     host.errors["approve"] = code
     host.ask("s1")
-    body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+    approval_id = await side.asked("s1")
+    body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
     await side.ask("approval.resolve", **body)
     await until(lambda: not side.commands.under_way)
-    assert await side.vault.claims() == []
+    assert (await side.entry(approval_id)).waits
+    [(told_of, returned)] = side.reminded
+    assert told_of == approval_id
+    assert (returned.device_id, returned.request_id) == (PHONE.device_id, "r1")
+    assert returned.reason == refusal(code).code
     host.errors.clear()
     # The same request may be tried again, and so may any other.
     await side.ask("approval.resolve", **body)
@@ -151,7 +165,8 @@ async def test_a_lost_answer_is_asked_for_again(
         host = await side.online(make_host())
         host.silent.add("approve")
         host.ask("s1")
-        body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
+        approval_id = await side.asked("s1")
+        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
         await side.ask("approval.resolve", **body)
         await until(lambda: host.commands)
         host.link.stop()
@@ -160,7 +175,7 @@ async def test_a_lost_answer_is_asked_for_again(
         host.answer(host.commands[0])
         host.link.start()
         await until(lambda: not side.commands.under_way)
-        assert await side.vault.claims() == []
+        assert (await side.entry(approval_id)).waits
         assert len(host.commands) == 1
 
 
@@ -221,7 +236,7 @@ async def test_a_claim_whose_command_never_left_is_given_back(
         await side.ask("approval.resolve", **body)
     async with Side(tmp_path) as side:
         await until(lambda: not side.commands.under_way)
-        assert await side.vault.claims() == []
+        assert (await side.entry(approval_id)).waits
         assert (await side.ask("approval.resolve", **body))["state"] == "accepted"
         await side.decided("s1")
     assert len(host.commands) == 1
@@ -249,7 +264,7 @@ async def test_a_claim_that_was_not_stored_is_none(
     host.ask("s1")
     body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
     with monkeypatch.context() as broken:
-        broken.setattr(side.vault, "claim", fail)
+        broken.setattr(side.ledger, "claim", fail)
         assert (await side.refused("approval.resolve", **body)).code == "internal"
     assert host.commands == []
     assert (await side.refused("approval.resolve", **body)).code == "gateway_offline"

@@ -1,18 +1,19 @@
-"""Claims: whatever happens in whatever order, one answer at most reaches Hermes."""
+"""The ledger: whatever happens in whatever order, one answer at most reaches Hermes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from msgspec import UNSET, structs
 
 from loomid import errors, wire
-from loomid.lmp import approvals
-from loomid.lmp.approvals import Claim, Claims
+from loomid.lmp import approvals, frames
+from loomid.lmp.approvals import Claim, Entry, IllegalMove, State
 from loomid.lmp.runs import ApprovalView
 
 VIEW = ApprovalView(
@@ -27,24 +28,35 @@ VIEW = ApprovalView(
     pending=True,
 )
 CLAIM = Claim("a1", "d1", "r1", "once", "c1", 1.0)
+OPEN = Entry("a1", "t1", None, "rm -rf /", 1.0, None)
+END = frames.ApprovalResolved(
+    approval_id="a1", choice="deny", decided_by="timeout", outcome="expired"
+)
+LEGAL = {
+    "pending": {"shown", "claimed", "applied", "expired", "cancelled", "lost"},
+    "shown": {"claimed", "applied", "expired", "cancelled", "lost"},
+    "claimed": {"pending", "shown", "applied", "expired", "cancelled", "lost"},
+}
 
 
-def _check(claims: Claims, view: ApprovalView | None, choice: str = "once") -> str:
+def _check(entry: Entry | None, view: ApprovalView | None = VIEW, choice: str = "once") -> str:
     try:
-        claims.check(view, "a1", choice)
+        approvals.check(entry, view, choice)
     except errors.PhoneError as error:
         return f"{error.code} {error.params or ''}".strip()
     return "ok"
 
 
 def test_who_may_answer() -> None:
-    nobody, claimed = Claims(), Claims([CLAIM])
-    assert _check(nobody, VIEW) == "ok"
-    assert _check(nobody, None) == "unknown_approval"
-    assert _check(nobody, replace(VIEW, pending=False)) == "already_resolved"
-    assert _check(nobody, replace(VIEW, answerable=False)).startswith("not_permitted")
-    for view in (VIEW, None, replace(VIEW, pending=False), replace(VIEW, answerable=False)):
-        assert _check(claimed, view, "deny") == "already_resolved {'choice': 'once'}"
+    assert _check(OPEN) == _check(OPEN.shown("d2", 2.0)) == "ok"
+    assert _check(None) == _check(OPEN, None) == "unknown_approval"
+    assert _check(OPEN, replace(VIEW, answerable=False)).startswith("not_permitted")
+    for view in (VIEW, None, replace(VIEW, answerable=False)):
+        claimed, over = OPEN.claimed(CLAIM), OPEN.claimed(CLAIM).ended(END, 9.0)
+        told = "already_resolved {'state': 'claimed', 'choice': 'once'}"
+        assert _check(claimed, view, "deny") == told
+        told = "already_resolved {'state': 'expired', 'choice': 'deny', 'outcome': 'expired', "
+        assert _check(over, view, "deny") == told + "'decided_by': 'timeout'}"
 
 
 @pytest.mark.parametrize(
@@ -52,20 +64,49 @@ def test_who_may_answer() -> None:
 )
 def test_no_word_passes_that_was_not_offered(word: str) -> None:
     # Hermes takes any word but `deny` for a yes, so even an offered unknown word stays here.
-    assert _check(Claims(), VIEW, word) == "bad_choice {'choices': ['once', 'deny']}"
+    assert _check(OPEN, choice=word) == "bad_choice {'choices': ['once', 'deny']}"
 
 
-def test_claims_are_found_and_outdated() -> None:
-    claims = Claims([CLAIM])
-    assert claims.of_request("d1", "r1") == CLAIM
-    assert claims.of_request("d2", "r1") is None
-    assert claims.outdated(2.0, lambda _: True) == []
-    assert claims.outdated(1.0, lambda _: False) == []
-    assert claims.outdated(2.0, lambda _: False) == [CLAIM]
-    claims.drop(replace(CLAIM, command_id="c2"))
-    assert claims.all() == [CLAIM]
-    claims.drop(CLAIM)
-    assert claims.all() == []
+def _after(entry: Entry, to: str) -> Entry:
+    match to:
+        case "shown" if entry.state == "claimed":
+            return entry.given_back()
+        case "pending":
+            return entry.given_back()
+        case "shown":
+            return entry.shown("d2", 2.0)
+        case "claimed":
+            return entry.claimed(CLAIM)
+        case _:
+            return entry.ended(structs.replace(END, outcome=to), 9.0)
+
+
+@pytest.mark.parametrize("state", get_args(State))
+@pytest.mark.parametrize("to", get_args(State))
+def test_every_move(state: str, to: str) -> None:
+    """Those of the table are made, all others are refused, and none changes what was."""
+    entry = replace(OPEN, state=state, shown_to="d2" if to == "shown" else None)
+    if to in LEGAL.get(state, ()):
+        assert _after(entry, to).state == to
+    else:
+        with pytest.raises(IllegalMove):
+            _after(entry, to)
+    assert entry.state == state
+
+
+def test_what_a_claim_leaves_behind() -> None:
+    claimed = OPEN.claimed(CLAIM)
+    assert claimed.claim == CLAIM
+    assert (claimed.shown_to, claimed.shown_at) == ("d1", 1.0)
+    assert OPEN.shown("d2", 2.0).claimed(CLAIM).shown_to == "d2"
+    assert claimed.given_back() == OPEN.shown("d1", 1.0)
+    assert claimed.ended(END, 9.0).claim == CLAIM
+    assert OPEN.ended(structs.replace(END, outcome=UNSET), 9.0).state == "applied"
+
+
+def test_whom_phones_are_told_of() -> None:
+    assert approvals.decider("token:gw:boot") == "remote"
+    assert approvals.decider("token:gw:boot:loomictl") == "local"
 
 
 def test_only_a_command_that_did_not_run_gives_back() -> None:
@@ -92,9 +133,7 @@ class Everyone(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.claims = Claims()
-        self.disk: dict[str, Claim] = {}
-        self.views: dict[str, ApprovalView] = {}
+        self.ledger: dict[str, Entry] = {}
         self.hermes: dict[str, Hermes] = {}
         self.refused: set[str] = set()
         self.results: dict[str, str | None] = {}
@@ -104,7 +143,7 @@ class Everyone(RuleBasedStateMachine):
     def ask(self) -> str:
         self.count += 1
         name = f"a{self.count}"
-        self.views[name] = replace(VIEW, approval_id=name)
+        self.ledger[name] = replace(OPEN, approval_id=name)
         self.hermes[name] = Hermes()
         return name
 
@@ -117,25 +156,24 @@ class Everyone(RuleBasedStateMachine):
     def answer(self, name: str, device: str, choice: str) -> Claim | None:
         self.count += 1
         claim = Claim(name, device, f"r{self.count}", choice, f"c{self.count}", float(self.count))
-        may = name not in self.disk and self.views[name].pending
+        entry = self.ledger[name]
         try:
-            self.claims.check(self.views[name], name, choice)
+            approvals.check(entry, replace(VIEW, approval_id=name), choice)
         except errors.BadChoice:
-            assert may
+            assert entry.waits
             assert choice == "yes"
             return None
         except errors.AlreadyResolved as error:
-            assert not may
-            told = error.params.get("choice")
+            told = error.params
         else:
             told = None
-        if not may:
-            standing = self.disk.get(name)
-            assert told == (standing.choice if standing else None)
+        if told is not None:
+            assert not entry.waits
+            assert told["choice"] == (entry.choice or entry.answer)
+            assert told.get("outcome") == (entry.state if entry.over else None)
             return None
         assert choice != "yes"
-        self.claims.add(claim)
-        self.disk[name] = claim
+        self.ledger[name] = entry.claimed(claim)
         return claim
 
     @rule(claim=commands)
@@ -169,9 +207,15 @@ class Everyone(RuleBasedStateMachine):
             self.refused.add(claim.command_id)
             self.results[claim.command_id] = code
         result = self.results[claim.command_id]
-        if result is not None and approvals.gives_back(result):
-            assert self.disk.pop(claim.approval_id) == claim
-            self.claims.drop(claim)
+        entry = self.ledger[claim.approval_id]
+        if result is not None and approvals.gives_back(result) and not entry.over:
+            assert entry.claim == claim
+            self.ledger[claim.approval_id] = entry.given_back()
+
+    @rule(name=approvals_, device=st.sampled_from(["d1", "d2"]))
+    def show(self, name: str, device: str) -> None:
+        if self.ledger[name].state == "pending":
+            self.ledger[name] = self.ledger[name].shown(device, 1.0)
 
     @rule(name=approvals_)
     def time_out(self, name: str) -> None:
@@ -182,21 +226,28 @@ class Everyone(RuleBasedStateMachine):
 
     @rule(name=approvals_)
     def report(self, name: str) -> None:
-        if self.hermes[name].outcomes:
-            self.views[name] = replace(self.views[name], pending=False)
-
-    @rule()
-    def restart(self) -> None:
-        self.claims = Claims(self.disk.values())
+        """loomid hears of the end, which comes once."""
+        there, entry = self.hermes[name], self.ledger[name]
+        if there.outcomes and not entry.over:
+            expired = there.outcomes == ["timeout"]
+            how = frames.ApprovalResolved(
+                approval_id=name,
+                choice="deny" if expired else there.outcomes[0],
+                decided_by="timeout" if expired else "remote",
+                outcome="expired" if expired else "applied",
+            )
+            self.ledger[name] = entry.ended(how, 2.0)
 
     @invariant()
     def one_command_and_one_outcome(self) -> None:
         for name, there in self.hermes.items():
             assert len(there.ran) <= 1
             assert len(there.outcomes) <= 1
+            entry = self.ledger[name]
             if there.ran:
-                assert self.disk[name].command_id == there.ran[0]
-        assert {claim.approval_id: claim for claim in self.claims.all()} == self.disk
+                assert entry.command_id == there.ran[0]
+            if entry.state == "applied":
+                assert [entry.choice] == there.outcomes
 
 
 TestEveryone = Everyone.TestCase

@@ -1,4 +1,4 @@
-"""Devices, tokens, requests, claims and tasks on a real file."""
+"""Devices, tokens, requests and tasks on a real file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomid.lmp.approvals import Claim
 from loomid.log import Batch
 from loomid.store import Store
 from loomid.vault import Device, Intent, Request, TaskRow, Vault
@@ -133,17 +132,6 @@ async def test_256_requests_are_remembered_and_every_open_one(vault: Vault):
     assert await vault.begin("dev", "open", b"f", INTENT) is not None
     assert await vault.begin("dev", "r4", b"f", INTENT) is not None
     assert await vault.begin("dev", "r3", b"f", INTENT) is None
-
-
-async def test_the_first_claim_stands(vault: Vault):
-    claims = [Claim("apr", f"dev{i}", "r", "once", f"cmd{i}", 3.0) for i in range(5)]
-    results = await asyncio.gather(*(vault.claim(one) for one in claims))
-    winner = claims[results.index(None)]
-    assert [one for one in results if one is not None] == [winner] * 4
-    assert await vault.claims() == [winner]
-    assert not await vault.release_claim("apr", "another command")
-    assert await vault.release_claim("apr", winner.command_id)
-    assert await vault.claim(claims[0]) is None
 
 
 def task(name: str, updated_at: float) -> TaskRow:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from loomid.lmp.approvals import Entry
+
 BEAT_S = 0.5
 LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
 PHONE = Device("dev_1", "Pixel", b"", 0, 0.0)
@@ -152,12 +154,15 @@ class Side:
         self.socket = directory / "h.sock"
         self._path = directory / "state.db"
         self._patience_s, self._deadline_s = patience_s, deadline_s
+        self.reminded: list[tuple[str, frames.Returned]] = []
+        """What every phone was told again."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         store = await self._stack.enter_async_context(await Store.open(self._path, time.time))
         self.log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
         self.vault = Vault(store)
+        self.ledger = store.ledger
         self.key = await self.vault.secret()
         self.gateways = Gateways(
             self.socket,
@@ -184,18 +189,23 @@ class Side:
             await self.pump.ready.wait()
             self.commands = Commands(
                 self.vault,
+                self.ledger,
                 self.gateways,
                 self.pump.runs,
                 self.key,
                 time.time,
                 LIMITS,
                 alive=self.log.projection,
+                remind=self._remind,
                 group=group,
                 patience_s=self._patience_s,
             )
             await self.commands.recover()
             started.set()
             await asyncio.Future()
+
+    async def _remind(self, approval_id: str, returned: frames.Returned) -> None:
+        self.reminded.append((approval_id, returned))
 
     async def _end(self, life: asyncio.Task[None]) -> None:
         life.cancel()
@@ -251,6 +261,12 @@ class Side:
         """Ids of the approvals that phones see pending."""
         events = (placed.event.payload for placed in self.log.projection.pending())
         return [e.approval_id for e in events if isinstance(e, frames.ApprovalRequired)]
+
+    async def entry(self, approval_id: str) -> Entry:
+        """What the ledger says."""
+        entry = await self.ledger.get(approval_id)
+        assert entry is not None
+        return entry
 
     async def asked(self, shim_id: str, boot: str = "boot1") -> str:
         """Wait until an approval is visible; its id."""

@@ -1,0 +1,147 @@
+"""The ledger of approvals on disk: one row an approval, from its question to its end.
+
+What may change into what is decided in `lmp/approvals.py`. A row is made and ended in the
+transaction of the events that tell it; a claim is on disk, power loss included, when the
+call returns. That a device has seen the question is noted later, and waits for no disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, fields
+from typing import TYPE_CHECKING
+
+from loomid.errors import UnknownApproval
+from loomid.lmp.approvals import Claim, Entry
+from loomid.lmp.frames import ApprovalRequired, ApprovalResolved
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping
+
+    from loomid.database import Line
+    from loomid.lmp.frames import Event
+
+ENDED_KEPT = 10_000
+
+_NAMES = [field.name for field in fields(Entry)]
+_COLUMNS = ", ".join(_NAMES)
+_PLACES = ", ".join("?" for _ in _NAMES)
+_PUT = f"INSERT OR REPLACE INTO approval ({_COLUMNS}) VALUES ({_PLACES})"  # noqa: S608 - ours
+_GET = f"SELECT {_COLUMNS} FROM approval"  # noqa: S608 - our own columns
+_FORGET = """DELETE FROM approval WHERE approval_id NOT IN (
+    SELECT id FROM live WHERE kind = 'approval') AND (
+    coalesce(ended_at, claimed_at, asked_at) < ?1 OR approval_id IN (
+    SELECT approval_id FROM approval WHERE ended_at IS NOT NULL
+    ORDER BY ended_at DESC LIMIT -1 OFFSET ?2))"""
+
+
+def write(line: sqlite3.Connection, events: Iterable[Event]) -> None:
+    """Open and end the entries of a batch's events, inside of its transaction.
+
+    Another attempt at the same batch changes nothing.
+    """
+    for event in events:
+        match event.payload:
+            case ApprovalRequired() as asked:
+                if _get(line, asked.approval_id) is None:
+                    _put(line, Entry.opened(asked, event.ts))
+            case ApprovalResolved() as how:
+                entry = _get(line, how.approval_id)
+                if entry is not None and not entry.over:
+                    _put(line, entry.ended(how, event.ts))
+            case _:
+                pass
+
+
+def forget(line: sqlite3.Connection, before: float) -> None:
+    """Delete what ended before a time, and all but the last ENDED_KEPT."""
+    line.execute(_FORGET, (before, ENDED_KEPT))
+
+
+def _get(line: sqlite3.Connection, approval_id: str) -> Entry | None:
+    row = line.execute(f"{_GET} WHERE approval_id = ?", (approval_id,)).fetchone()
+    return None if row is None else Entry(*row)
+
+
+def _put(line: sqlite3.Connection, entry: Entry) -> None:
+    line.execute(_PUT, astuple(entry))
+
+
+class Ledger:
+    """What is asked and changed outside of the log's batches.
+
+    `safe` commits survive a power loss; `quick` is the log's own connection.
+    """
+
+    def __init__(self, safe: Line, quick: Line) -> None:
+        self._safe = safe
+        self._quick = quick
+
+    async def get(self, approval_id: str) -> Entry | None:
+        """One entry."""
+        return await self._safe.run(lambda line: _get(line, approval_id))
+
+    async def of_request(self, device_id: str, request_id: str) -> Entry | None:
+        """The entry whose claim a request made."""
+
+        def work(line: sqlite3.Connection) -> Entry | None:
+            row = line.execute(
+                f"{_GET} WHERE device_id = ? AND request_id = ?", (device_id, request_id)
+            ).fetchone()
+            return None if row is None else Entry(*row)
+
+        return await self._safe.run(work)
+
+    async def latest(self, limit: int) -> list[Entry]:
+        """Those without an end, oldest first, then the last `limit` that ended, newest first."""
+
+        def work(line: sqlite3.Connection) -> list[Entry]:
+            waiting = line.execute(f"{_GET} WHERE ended_at IS NULL ORDER BY asked_at")
+            ended = line.execute(
+                f"{_GET} WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT ?", (limit,)
+            )
+            return [Entry(*row) for rows in (waiting, ended) for row in rows]
+
+        return await self._safe.run(work)
+
+    async def claim(self, claim: Claim) -> None:
+        """Let an answer win. Raises AlreadyResolved when it may not, UnknownApproval."""
+
+        def work(line: sqlite3.Connection) -> None:
+            entry = _get(line, claim.approval_id)
+            if entry is None:
+                raise UnknownApproval
+            if not entry.waits:
+                raise entry.refusal()
+            _put(line, entry.claimed(claim))
+
+        await self._safe.write(work)
+
+    async def give_back(self, claim: Claim) -> bool:
+        """Give up a claim, and forget its request if that is still open; False: too late.
+
+        In one step: a claim without its open request would stand for ever.
+        """
+
+        def work(line: sqlite3.Connection) -> bool:
+            line.execute(
+                "DELETE FROM request WHERE command_id = ? AND state = 'open'", (claim.command_id,)
+            )
+            entry = _get(line, claim.approval_id)
+            if entry is None or entry.over or entry.command_id != claim.command_id:
+                return False
+            _put(line, entry.given_back())
+            return True
+
+        return await self._safe.write(work)
+
+    async def shown(self, seen: Mapping[str, str], at: float) -> None:
+        """Note which device was the first to have each approval (approval id → device id)."""
+
+        def work(line: sqlite3.Connection) -> None:
+            for approval_id, device_id in seen.items():
+                entry = _get(line, approval_id)
+                if entry is not None and entry.state == "pending":
+                    _put(line, entry.shown(device_id, at))
+
+        await self._quick.write(work)
