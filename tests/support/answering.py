@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -58,8 +59,11 @@ class Host:
         self.errors: dict[str, str] = {}
         self.silent: set[str] = set()
         self.dropped: list[str] = []
+        self.decided: list[tuple[str, str, str | None]] = []
+        """Each end of an approval: its id, the choice (or `timeout`), the command that did it."""
         self._running: dict[str, str] = {}
         self._pending: list[str] = []
+        self._deciding = threading.Lock()
         self.link = Link(
             identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT)),
             [f"ipc://{socket}"],
@@ -87,22 +91,26 @@ class Host:
     def answer(self, command: wire.Command) -> None:
         """Say how a command ended."""
         error = self.errors.get(command.op)
-        value = {} if error else getattr(self, f"_{command.op}")(command.args)
-        self.link.reply({"id": command.id, "error": error, "value": value})
+        result = {"error": error} if error else getattr(self, f"_{command.op}")(command)
+        self.link.reply({"id": command.id, **result})
 
-    def _inject(self, args: dict[str, Any]) -> dict[str, Any]:
-        return {"session_key": key_of(args["chat_id"]), "message_id": args["message_id"]}
+    def _inject(self, command: wire.Command) -> dict[str, Any]:
+        chat_id, message_id = command.args["chat_id"], command.args["message_id"]
+        return {"value": {"session_key": key_of(chat_id), "message_id": message_id}}
 
-    def _cancel(self, args: dict[str, Any]) -> dict[str, Any]:
-        return {"state": "cancelling", "dropped": self.dropped}
+    def _cancel(self, _: wire.Command) -> dict[str, Any]:
+        return {"value": {"state": "cancelling", "dropped": self.dropped}}
 
-    def _approve(self, args: dict[str, Any]) -> dict[str, Any]:
-        self.decide(args["approval_id"], args["choice"])
-        return {"applied": True}
+    def _approve(self, command: wire.Command) -> dict[str, Any]:
+        args = command.args
+        if self.decide(args["approval_id"], args["choice"], command.id):
+            return {"value": {"applied": True}}
+        return {"error": "not_pending"}
 
-    def _sessions(self, args: dict[str, Any]) -> dict[str, Any]:
+    def _sessions(self, command: wire.Command) -> dict[str, Any]:
         found = sorted(self.sessions, key=lambda s: -s["last_active"])
-        return {"sessions": found[args["offset"] :][: args["limit"]]}
+        args = command.args
+        return {"value": {"sessions": found[args["offset"] :][: args["limit"]]}}
 
     def start_turn(self, turn: str, chat: str = "c1", platform: str = "loomi") -> None:
         """Hermes begins a turn."""
@@ -138,11 +146,22 @@ class Host:
         self._pending.append(shim_id)
         self.link.emit("approval.asked", body | more)
 
-    def decide(self, shim_id: str, choice: str) -> None:
-        """Hermes tells that an approval is over."""
-        self._pending.remove(shim_id)
-        ids = {"approval_id": shim_id, "command_id": None}
-        self.link.emit("approval.done", {**ids, "choice": choice})
+    def decide(self, shim_id: str, choice: str, command_id: str | None = None) -> bool:
+        """Hermes tells that an approval is over; False: it was already."""
+        with self._deciding:
+            if shim_id not in self._pending:
+                return False
+            self._pending.remove(shim_id)
+            self.decided.append((shim_id, choice, command_id))
+        how = {"approval_id": shim_id, "command_id": command_id, "choice": choice}
+        self.link.emit("approval.done", how)
+        return True
+
+    def expire_at(self, shim_id: str, at: float) -> None:
+        """Hermes takes silence for a no then, in seconds of `time.monotonic`."""
+        timer = threading.Timer(at - time.monotonic(), self.decide, (shim_id, "timeout"))
+        timer.daemon = True
+        timer.start()
 
 
 class Side:
