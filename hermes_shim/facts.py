@@ -57,11 +57,12 @@ def _pre_approval_request(kw: Message) -> Message | None:
 
     key, command = str(kw.get("session_key") or ""), str(kw.get("command") or "")
     # Its own entry was queued just before, on this thread. 0.19 has no ids: the entry is the
-    # reference.
+    # reference. Of two equal commands it is the one whose text is the very object we are given;
+    # where that does not tell either, nobody may answer through us.
     queue = list(getattr(approval, "_gateway_queues", {}).get(key, ()))
-    taken = [asked.entry for asked in list(state.approvals.values())]
-    fits = [e for e in queue if e.data.get("command") == command and e not in taken]
-    entry = fits[-1] if fits else None
+    alike = [entry for entry in queue if entry.data.get("command") == command]
+    fits = [entry for entry in alike if entry.data["command"] is command] or alike
+    entry = fits[0] if len(fits) == 1 else None
     data = entry.data if entry else {}
     session = not data.get("smart_denied") and data.get("allow_session", True)
     always = session and data.get("allow_permanent", True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.hermes import Gateway, until
+from tests.support.hermes import Gateway, Release, until
 from tests.support.model import DANGER
 from tests.support.peer import Fact, Peer, inject, key_of
 
@@ -111,6 +111,53 @@ def test_two_pending_answered_out_of_order(gateway: Gateway, peer: Peer) -> None
     )
     assert answers["rm -rf /tmp/first"]["choice"] == "deny"
     assert answers["rm -rf /tmp/second"]["choice"] == "once"
+
+
+def test_the_same_command_twice_at_once(gateway: Gateway, peer: Peer) -> None:
+    """In the queue before either was told, and nothing tells them apart but being two.
+
+    0.22 asks once for both, and again as only one of them was allowed.
+    """
+    at = peer.mark()
+    key = key_of("alike")
+    gateway.ask("guard", session_key=key, commands=["rm -rf /tmp/alike"] * 2, together=True)
+    answered: set[str] = set()
+    for choice in ("once", "deny"):
+        asked = peer.until(
+            lambda: [
+                fact
+                for fact in peer.all("approval.asked", at, session_key=key)
+                if fact["approval_id"] not in answered
+            ]
+        )[-1]
+        answered.add(asked["approval_id"])
+        command = peer.send("approve", approval_id=asked["approval_id"], choice=choice)
+        assert peer.result(command).error is None
+        done = peer.wait("approval.done", at, approval_id=asked["approval_id"])
+        assert (done["choice"], done["command_id"]) == (choice, command)
+    assert len(peer.all("approval.asked", at)) == 2
+
+
+def test_what_nothing_tells_apart_is_not_answered(
+    release: Release, gateway: Gateway, peer: Peer
+) -> None:
+    at = peer.mark()
+    key = key_of("twin")
+    commands = ["rm -rf /tmp/twin"] * 2
+    gateway.ask("guard", session_key=key, commands=commands, together=True, one_text=True)
+    if release.name == "22":  # it asks once for both
+        asked = peer.wait("approval.asked", at, session_key=key)
+        assert approve(peer, asked, "deny").error is None
+        return
+    both = peer.until(
+        lambda: len(found := peer.all("approval.asked", at, session_key=key)) == 2 and found
+    )
+    for asked in both:
+        assert (asked["answerable"], asked["choices"]) == (False, [])
+        assert approve(peer, asked, "once").error == "bad_args"
+    for asked in both:
+        done = peer.wait("approval.done", at, 40, approval_id=asked["approval_id"])
+        assert (done["choice"], done["command_id"]) == ("timeout", None)
 
 
 def test_two_in_one_reply(peer: Peer) -> None:

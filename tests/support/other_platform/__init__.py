@@ -143,9 +143,32 @@ class OtherAdapter(BasePlatformAdapter):
         target = DeliveryTarget.parse(f"loomi:{chat_id}")
         return repr(await router.deliver(text, [target], metadata={"job_id": "job7"}))
 
-    async def do_guard(self, session_key, commands, slow_notify=False, fail_notify=False):
-        """Dangerous commands of one session, each in a thread of its own, at once."""
+    async def do_guard(
+        self, session_key, commands, fail_notify=False, together=False, one_text=False
+    ):
+        """Dangerous commands of one session, each in a thread of its own, at once.
+
+        `together`: all are in Hermes' queue before the first hook is called. `one_text`: they
+        are one object, too.
+        """
         from tools import approval
+
+        if one_text:
+            commands = commands[:1] * len(commands)
+
+        # Where 0.22 keeps it, and where the others do.
+        hooks = sys.modules.get("tools.approval_context", approval)
+        at_once = hooks._fire_approval_hook
+        all_queued = threading.Barrier(
+            len(commands), lambda: setattr(hooks, "_fire_approval_hook", at_once)
+        )
+
+        def after_all(name, **more):
+            all_queued.wait(10)
+            at_once(name, **more)
+
+        if together:
+            hooks._fire_approval_hook = after_all
 
         def one(command):
             data = {
