@@ -7,31 +7,37 @@ must be told.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import random
-import re
 import subprocess
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.answering import Host, key_of
 from tests.support.daemon import ROOT, Daemon
+from tests.support.deciding import (
+    LOST,
+    Said,
+    approve,
+    asked,
+    by_owner,
+    by_phone,
+    find,
+    ledger,
+    phones,
+    tap,
+)
 from tests.support.loomictl import loomictl
-from tests.support.phone import Connection, Got, Phone, until
+from tests.support.phone import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterator
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
 COUNT = 20
-LOST = {"state": "lost", "choice": "deny", "outcome": "lost", "decided_by": "agent"}
-_serial = itertools.count(1)
 
 
 @pytest.fixture
@@ -46,84 +52,6 @@ def host(daemon: Daemon) -> Iterator[Host]:
     host.link.start()
     yield host
     host.link.stop(0.1)
-
-
-@asynccontextmanager
-async def phones(daemon: Daemon, count: int) -> AsyncIterator[list[Connection]]:
-    """So many newly paired phones, connected."""
-    async with AsyncExitStack() as stack:
-        connections = []
-        for _ in range(count):
-            code = await asyncio.to_thread(daemon.pair)
-            phone = Phone(daemon.url, ["snapshot"])
-            connections.append(await stack.enter_async_context(phone.connect(code["qr"]["token"])))
-        yield connections
-
-
-async def asked(phone: Connection, command: str) -> str:
-    """Wait until this phone is asked for a command; the approval's id."""
-    got = await find(phone, "approval.required", command=command)
-    return str(got.payload["approval_id"])
-
-
-async def find(phone: Connection, type_: str, **fields: Any) -> Got:
-    """Wait for the first frame of this type with these values."""
-
-    def found() -> Got | None:
-        for got in phone.got:
-            if got.type == type_ and all(got.payload.get(k) == v for k, v in fields.items()):
-                return got
-        return None
-
-    got: Got = await phone.wait_for(found)
-    return got
-
-
-async def tap(phone: Connection, approval_id: str, choice: str) -> Got:
-    """Answer on a phone: the result or error frame."""
-    body = {"approval_id": approval_id, "choice": choice, "request_id": f"r{next(_serial)}"}
-    return await phone.request("approval.resolve", **body)
-
-
-async def ledger(daemon: Daemon) -> dict[str, dict[str, Any]]:
-    """What the owner is shown, by approval id."""
-    found = await asyncio.to_thread(daemon.call, "GET", "/approvals")
-    return {one["approval_id"]: one for one in found["approvals"]}
-
-
-async def approve(
-    daemon: Daemon, approval_id: str, choice: str
-) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(loomictl, daemon.runtime_dir, "approve", approval_id, choice)
-
-
-@dataclass
-class Said:
-    """What one who answered was told: that it won, or what was decided by another."""
-
-    device_id: str
-    choice: str
-    won: bool
-    told: str
-    """The choice that stands."""
-
-
-async def by_phone(phone: Connection, approval_id: str, choice: str) -> Said:
-    answer = (await tap(phone, approval_id, choice)).payload
-    if answer.get("state") == "accepted":
-        return Said(str(phone.phone.device_id), choice, True, answer["choice"])
-    assert answer["code"] == "already_resolved"
-    return Said(str(phone.phone.device_id), choice, False, answer["params"]["choice"])
-
-
-async def by_owner(daemon: Daemon, approval_id: str, choice: str) -> Said:
-    done = await approve(daemon, approval_id, choice)
-    if done.returncode == 0:
-        assert done.stdout == f"Applied: {choice}.\n"
-        return Said("loomictl", choice, True, choice)
-    told = re.search(r"decided already.*choice: (\w+)", done.stderr)
-    assert told is not None, done.stderr
-    return Said("loomictl", choice, False, told[1])
 
 
 async def test_twenty_at_once_each_answer_on_its_own_command(daemon: Daemon, host: Host) -> None:

@@ -8,7 +8,7 @@ these words:
     tools             two harmless terminal calls in one reply, then a final answer
     tooltext N        N words, then the harmless call, then a final answer
     danger [CMD]      a terminal call that needs an approval
-    dangers           two different ones in one reply
+    dangers [C & …]   such calls in one reply, of these commands or of two
     clarify           a question with two choices
     think [N]         N reasoning deltas, then a short answer
     slow [S]          five words a second for S seconds
@@ -76,8 +76,8 @@ def _script(  # noqa: C901 - one arm a word
         case "danger":
             yield _terminal(rest or DANGER)
         case "dangers":
-            yield _terminal(DANGER + "-1")
-            yield _terminal(DANGER + "-2")
+            for command in rest.split(" & ") if rest else (DANGER + "-1", DANGER + "-2"):
+                yield _terminal(command)
         case "clarify":
             question = {"question": "Which colour?", "choices": ["red", "blue"]}
             yield "call", ("clarify", {"questions": [question]} if lists_questions else question)
