@@ -152,7 +152,7 @@ async def _serve(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
-        owner=Owner(store.ledger, commands),
+        owner=Owner(store.ledger, commands.execute),
     )
     async with AsyncExitStack() as serving:
         await hub.load()

@@ -15,7 +15,7 @@ from loomid.lmp.approvals import OWNER
 from loomid.vault import Device
 
 if TYPE_CHECKING:
-    from loomid.commands import Commands
+    from loomid.hub import Execute
     from loomid.ledger import Ledger
     from loomid.lmp.approvals import Entry
 
@@ -29,9 +29,9 @@ _DEVICE = Device(OWNER, OWNER, b"", 0, 0.0)
 class Owner:
     """Answers the admin socket."""
 
-    def __init__(self, ledger: Ledger, commands: Commands) -> None:
+    def __init__(self, ledger: Ledger, execute: Execute) -> None:
         self._ledger = ledger
-        self._commands = commands
+        self._execute = execute
 
     async def approvals(self) -> list[dict[str, Any]]:
         """Those that wait, oldest first, then the last that ended, newest first."""
@@ -48,7 +48,7 @@ class Owner:
         )
         body = envelope.encode_payload(payload)
         frame = envelope.ClientFrame("approval.resolve", payload, request_id, body)
-        await self._commands.execute(_DEVICE, frame)
+        await self._execute(_DEVICE, frame)
         return asdict(await self._settled(approval_id))
 
     async def _settled(self, approval_id: str) -> Entry:

@@ -30,7 +30,7 @@ async def owned(folder: Path) -> AsyncIterator[Server]:
     """A server with its admin door."""
     async with serving(folder) as server:
         path = folder / "admin.sock"
-        unused = {"status": dict, "metrics": bytes, "trace": dict}
+        unused = {"status": dict, "metrics": bytes, "trace": dict, "owner": None}
         door = admin.Admin(path, server.hub, url=server.url, name="s", fp="", **unused)
         await door.start()
         try:

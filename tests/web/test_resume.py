@@ -309,5 +309,5 @@ async def test_a_hello_without_a_position_left_does_not_break_the_commit_it_wait
             tasks.create_task(server.publish(delta("a")))
             await asyncio.sleep(0)  # now it is on its way
             with pytest.raises(Exhausted):
-                await resume._at_rest(server.log, lambda: None)
+                await resume.at_rest(server.log, lambda: None)
         assert len(asked) == 2
