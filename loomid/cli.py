@@ -5,7 +5,6 @@ What was asked for goes to stdout, everything else to stderr. Exit status: EXIT_
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -14,8 +13,8 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import __version__, adminclient, cli_trace, config, terminal, values
-from loomid.errors import ConfigError
+from loomid import __version__, cli_approvals, cli_trace, terminal, values
+from loomid.ctl import Asked, Failed, say, show_json, span, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,92 +27,6 @@ EXIT_CODES = {
     77: "the admin socket belongs to another account",
 }
 _WAIT_SLACK_S = 15.0
-_CHOICES = ("once", "session", "always", "deny")
-_COMMAND_CHARS = 60
-
-
-class Failed(click.ClickException):
-    """One line on stderr and an exit status."""
-
-    def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
-        """Print without click's prefix."""
-        click.echo(f"loomictl: {self.message}", err=True)
-
-
-class Away(Failed):
-    """No daemon answers."""
-
-    exit_code = 69
-
-
-class NotOurs(Failed):
-    """The daemon is another account's."""
-
-    exit_code = 77
-
-
-class Asked:
-    """What the global options say, and the calls that turn failures into an exit."""
-
-    def __init__(self, runtime_dir: str | None, state_dir: str | None) -> None:
-        self._overrides = {"runtime_dir": runtime_dir, "state_dir": state_dir}
-        self._client: adminclient.AdminClient | None = None
-
-    def call(self, method: str, target: str, **options: Any) -> Any:  # noqa: ANN401 - JSON
-        """Call the daemon, found on first use."""
-        try:
-            if self._client is None:
-                places = config.admin_places(self._overrides, os.environ)
-                self._client = adminclient.find(places)
-            return self._client.call(method, target, **options)
-        except adminclient.NotRunning as error:
-            raise Away(str(error)) from None
-        except adminclient.NotAllowed as error:
-            raise NotOurs(str(error)) from None
-        except adminclient.Refused as error:
-            raise Failed(str(error)) from None
-
-    def hermes_endpoint(self) -> str:
-        """Where a running loomid listens for Hermes, else where it would."""
-        try:
-            return str(self.call("GET", "/status")["hermes_endpoint"])
-        except Away:
-            try:
-                return config.client_config(self._overrides, os.environ).hermes_endpoint
-            except ConfigError as error:
-                raise Failed(str(error)) from None
-
-    def approval(self, wanted: str) -> dict[str, Any]:
-        """The one approval that an id or the beginning of an id means."""
-        approvals = self.call("GET", "/approvals")["approvals"]
-        found = [a for a in approvals if a["approval_id"] == wanted] or [
-            a for a in approvals if _begins(a["approval_id"], wanted)
-        ]
-        if len(found) == 1:
-            return dict(found[0])
-        if not found:
-            raise Failed(f"there is no approval {wanted!r}; loomictl approvals lists them")
-        raise Failed(f"{wanted!r} fits {len(found)} approvals; give more of its id")
-
-    def device(self, wanted: str) -> dict[str, Any]:
-        """The one device that an id, a name or the beginning of an id means."""
-        devices = self.call("GET", "/devices")["devices"]
-        found = (
-            [d for d in devices if d["device_id"] == wanted]
-            or [d for d in devices if d["name"] == wanted]
-            or [d for d in devices if _begins(d["device_id"], wanted)]
-        )
-        if len(found) == 1:
-            return dict(found[0])
-        if not found:
-            raise Failed(f"there is no device {wanted!r}; loomictl devices lists them")
-        fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
-        raise Failed(f"{wanted!r} fits {len(found)} devices: {fits}")
-
-
-def _begins(name: str, wanted: str) -> bool:
-    bare = name.partition("_")[2]
-    return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
 
 
 def _value(parse: Callable[[object], Any]) -> Callable[..., Any]:
@@ -128,15 +41,6 @@ def _value(parse: Callable[[object], Any]) -> Callable[..., Any]:
             raise click.BadParameter(str(error), ctx, param) from None
 
     return callback
-
-
-def _json(value: object) -> None:
-    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-
-
-def _say(line: str) -> None:
-    """One line in which a phone or a gateway may have named itself."""
-    click.echo(terminal.plain(line))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -177,17 +81,17 @@ def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_
     _warn_unreachable(made["qr"]["url"])
     left = made["expires_in"]
     if as_json:
-        _json(made["qr"])
+        show_json(made["qr"])
     else:
         click.echo(terminal.qr(made["drawn"]))
         click.echo(f"Scan it with Loomi on the phone ({made['qr']['url']}).", err=True)
-        click.echo(f"It works once, for {_span(left)}. Waiting …", err=True)
+        click.echo(f"It works once, for {span(left)}. Waiting …", err=True)
     target = f"/pair/{quote(made['token_ref'], safe='')}/outcome"
     paired = asked.call("GET", target, timeout=left + _WAIT_SLACK_S)["paired"]
     if as_json:
-        _json({"paired": paired})
+        show_json({"paired": paired})
     elif paired is not None:
-        _say(f"Paired {paired['name']} ({paired['device_id']}).")
+        say(f"Paired {paired['name']} ({paired['device_id']}).")
     if paired is None:
         raise Failed("the pairing code ran out; nothing was paired")
 
@@ -208,12 +112,12 @@ def devices(asked: Asked, as_json: bool) -> None:
     """List the paired phones."""
     found = asked.call("GET", "/devices")
     if as_json:
-        _json(found)
+        show_json(found)
         return
     if not found["devices"]:
         click.echo("No phone is paired yet; loomictl pair shows a code.", err=True)
         return
-    _table(("DEVICE", "NAME", "STATE", "PHONE"), [_device_row(d) for d in found["devices"]])
+    table(("DEVICE", "NAME", "STATE", "PHONE"), [_device_row(d) for d in found["devices"]])
 
 
 def _device_row(device: dict[str, Any]) -> tuple[str, ...]:
@@ -222,7 +126,7 @@ def _device_row(device: dict[str, Any]) -> tuple[str, ...]:
     elif device["last_seen"] is None:
         state = "never seen"
     else:
-        state = f"seen {_span(time.time() - device['last_seen'])} ago"
+        state = f"seen {span(time.time() - device['last_seen'])} ago"
     phone = ", ".join(p for p in (device["model"], device["os"], device["app_version"]) if p)
     return device["device_id"], device["name"], state, phone or "-"
 
@@ -234,7 +138,7 @@ def revoke(asked: Asked, device: str) -> None:
     """Forget DEVICE (its id, the beginning of it, or its name) and cut its connection."""
     found = asked.device(device)
     asked.call("DELETE", f"/devices/{quote(found['device_id'], safe='')}")
-    _say(f"Revoked {found['name']} ({found['device_id']}).")
+    say(f"Revoked {found['name']} ({found['device_id']}).")
 
 
 @main.command()
@@ -245,7 +149,7 @@ def rename(asked: Asked, device: str, name: str) -> None:
     """Give DEVICE another NAME."""
     found = asked.device(device)
     asked.call("PATCH", f"/devices/{quote(found['device_id'], safe='')}", body={"name": name})
-    _say(f"Renamed {found['name']} to {name}.")
+    say(f"Renamed {found['name']} to {name}.")
 
 
 @main.command()
@@ -255,18 +159,18 @@ def status(asked: Asked, as_json: bool) -> None:
     """Say how loomid is doing."""
     found = asked.call("GET", "/status")
     if as_json:
-        _json(found)
+        show_json(found)
         return
     listening = ", ".join(found["listen"])
-    click.echo(f"loomid {found['version']} (pid {found['pid']}), up {_span(found['uptime_s'])}")
+    click.echo(f"loomid {found['version']} (pid {found['pid']}), up {span(found['uptime_s'])}")
     click.echo(f"phones connect to {found['url']} (listening on {listening})")
     for line in _gateway_lines(found):
-        _say(line)
+        say(line)
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{len(found['devices'])} devices, {connected} connected")
     click.echo(f"{found['pending_approvals']} approvals wait; log at {found['log']['position']}")
     for line in _figure_lines(found["figures"]):
-        _say(line)
+        say(line)
     if found["log"]["failing"]:
         click.echo("STORAGE FAILS: events are not being stored; see the log")
 
@@ -274,7 +178,7 @@ def status(asked: Asked, as_json: bool) -> None:
 def _gateway_lines(found: dict[str, Any]) -> list[str]:
     lines = [
         f"gateway {g['name']}: {'online' if g['online'] else 'offline'} for"
-        f" {_span(time.time() - g['since'])}, Hermes {g['hermes_version']},"
+        f" {span(time.time() - g['since'])}, Hermes {g['hermes_version']},"
         f" shim {g['shim_version']}"
         for g in found["gateways"]
     ]
@@ -326,60 +230,10 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
         target += f"?device={quote(asked.device(device)['device_id'], safe='')}"
     found = asked.call("GET", target)
     if as_json:
-        _json(found)
+        show_json(found)
         return
     for line in cli_trace.lines(found):
-        _say(line)
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
-@click.pass_obj
-def approvals(asked: Asked, as_json: bool) -> None:
-    """List the approvals that wait, and the last that were decided."""
-    found = asked.call("GET", "/approvals")
-    if as_json:
-        _json(found)
-        return
-    if not found["approvals"]:
-        click.echo("Hermes has asked for nothing yet.", err=True)
-        return
-    head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
-    _table(head, [_approval_row(one) for one in found["approvals"]])
-
-
-def _approval_row(one: dict[str, Any]) -> tuple[str, ...]:
-    by = one["device_id"] if one["decided_by"] in (None, "remote") else one["decided_by"]
-    when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
-    command = " ".join(one["command"].split())
-    return (
-        one["approval_id"],
-        one["state"],
-        one["choice"] or one["answer"] or "-",
-        by or "-",
-        f"{_span(time.time() - when)} ago",
-        one["task_id"] or "-",
-        command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "…",
-    )
-
-
-@main.command()
-@click.argument("approval")
-@click.argument("choice", type=click.Choice(_CHOICES))
-@click.pass_obj
-def approve(asked: Asked, approval: str, choice: str) -> None:
-    """Answer APPROVAL (its id or the beginning of it) with CHOICE, as a phone would."""
-    found = asked.approval(approval)
-    target = f"/approvals/{quote(found['approval_id'], safe='')}"
-    ended = asked.call("POST", target, body={"choice": choice})["approval"]
-    if ended["state"] == "claimed":
-        click.echo("Accepted; Hermes has not said yet what became of it.")
-    elif ended["state"] in ("pending", "shown"):
-        raise Failed("the answer did not reach Hermes: the approval waits again")
-    elif ended["state"] == "applied" and ended["choice"] == choice:
-        click.echo(f"Applied: {choice}.")
-    else:
-        raise Failed(
-            f"Hermes says otherwise: {ended['state']}, {ended['choice']} by {ended['decided_by']}"
-        )
+        say(line)
 
 
 @main.group()
@@ -405,20 +259,8 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
         click.echo(line)
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    rows = [tuple(map(terminal.plain, row)) for row in rows]
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    for row in [head, *rows]:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(line.rstrip())
-
-
-def _span(seconds: float) -> str:
-    """A length of time in its largest unit."""
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{max(0, int(seconds))} seconds"
+main.add_command(cli_approvals.approvals)
+main.add_command(cli_approvals.approve)
 
 
 if __name__ == "__main__":

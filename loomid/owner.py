@@ -35,7 +35,7 @@ class Owner:
 
     async def approvals(self) -> list[dict[str, Any]]:
         """Those that wait, oldest first, then the last that ended, newest first."""
-        return [asdict(entry) for entry in await self._ledger.latest(ENDED_SHOWN)]
+        return [_shown(entry) for entry in await self._ledger.latest(ENDED_SHOWN)]
 
     async def approve(self, approval_id: str, choice: str) -> dict[str, Any]:
         """Answer one: its entry once Hermes has told the end, or after SETTLED_S.
@@ -49,7 +49,7 @@ class Owner:
         body = envelope.encode_payload(payload)
         frame = envelope.ClientFrame("approval.resolve", payload, request_id, body)
         await self._execute(_DEVICE, frame)
-        return asdict(await self._settled(approval_id))
+        return _shown(await self._settled(approval_id))
 
     async def _settled(self, approval_id: str) -> Entry:
         end = asyncio.get_running_loop().time() + SETTLED_S
@@ -60,3 +60,7 @@ class Owner:
             if entry.state != "claimed" or asyncio.get_running_loop().time() > end:
                 return entry
             await asyncio.sleep(_LOOK_S)
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    return asdict(entry) | {"by": entry.by}

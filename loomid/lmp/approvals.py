@@ -157,6 +157,12 @@ class Entry:
             self.claimed_at,
         )
 
+    @property
+    def by(self) -> str | None:
+        """Who it is to the owner: the device that answers or answered, else `decided_by`."""
+        owners = self.decided_by == "local" and self.device_id == OWNER
+        return self.device_id if self.decided_by in (None, "remote") or owners else self.decided_by
+
     def refusal(self) -> AlreadyResolved:
         """What an answer hears that came too late: all that is known (docs/protocol.md)."""
         if not self.over:

@@ -214,6 +214,8 @@ async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
         late = await approve(daemon, name, "once")
         assert late.returncode == 1
         assert "decided_by: local" in late.stderr
+        table = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals")
+        assert table.stdout.splitlines()[1].split()[:4] == [name, "applied", "deny", "loomictl"]
         listed = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals", "--json")
         (row,) = json.loads(listed.stdout)["approvals"]
         assert (row["state"], row["choice"], row["device_id"]) == ("applied", "deny", "loomictl")

@@ -1,0 +1,78 @@
+"""`loomictl approvals` and `loomictl approve`: the owner's view of the ledger, and an answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from loomid.ctl import Asked, Failed, begins, show_json, span, table
+
+_CHOICES = ("once", "session", "always", "deny")
+_COMMAND_CHARS = 60
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@click.pass_obj
+def approvals(asked: Asked, as_json: bool) -> None:
+    """List the approvals that wait, and the last that were decided."""
+    found = asked.call("GET", "/approvals")
+    if as_json:
+        show_json(found)
+        return
+    if not found["approvals"]:
+        click.echo("Hermes has asked for nothing yet.", err=True)
+        return
+    head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
+    table(head, [_approval_row(one) for one in found["approvals"]])
+
+
+def _approval_row(one: dict[str, Any]) -> tuple[str, ...]:
+    when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
+    command = " ".join(one["command"].split())
+    return (
+        one["approval_id"],
+        one["state"],
+        one["choice"] or one["answer"] or "-",
+        one["by"] or "-",
+        f"{span(time.time() - when)} ago",
+        one["task_id"] or "-",
+        command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "…",
+    )
+
+
+def _find(asked: Asked, wanted: str) -> dict[str, Any]:
+    """The one approval that an id or the beginning of an id means."""
+    listed = asked.call("GET", "/approvals")["approvals"]
+    found = [one for one in listed if one["approval_id"] == wanted] or [
+        one for one in listed if begins(one["approval_id"], wanted)
+    ]
+    if len(found) == 1:
+        return dict(found[0])
+    if not found:
+        raise Failed(f"there is no approval {wanted!r}; loomictl approvals lists them")
+    raise Failed(f"{wanted!r} fits {len(found)} approvals; give more of its id")
+
+
+@click.command()
+@click.argument("approval")
+@click.argument("choice", type=click.Choice(_CHOICES))
+@click.pass_obj
+def approve(asked: Asked, approval: str, choice: str) -> None:
+    """Answer APPROVAL (its id or the beginning of it) with CHOICE, as a phone would."""
+    found = _find(asked, approval)
+    target = f"/approvals/{quote(found['approval_id'], safe='')}"
+    ended = asked.call("POST", target, body={"choice": choice})["approval"]
+    if ended["state"] == "claimed":
+        click.echo("Accepted; Hermes has not said yet what became of it.")
+    elif ended["state"] in ("pending", "shown"):
+        raise Failed("the answer did not reach Hermes: the approval waits again")
+    elif ended["state"] == "applied" and ended["choice"] == choice:
+        click.echo(f"Applied: {choice}.")
+    else:
+        raise Failed(
+            f"Hermes says otherwise: {ended['state']}, {ended['choice']} by {ended['decided_by']}"
+        )

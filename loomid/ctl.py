@@ -1,0 +1,112 @@
+"""What the commands of loomictl share: calls of the daemon, failures as exits, what is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from loomid import adminclient, config, terminal
+from loomid.errors import ConfigError
+
+
+class Failed(click.ClickException):
+    """One line on stderr and an exit status."""
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
+        """Print without click's prefix."""
+        click.echo(f"loomictl: {self.message}", err=True)
+
+
+class Away(Failed):
+    """No daemon answers."""
+
+    exit_code = 69
+
+
+class NotOurs(Failed):
+    """The daemon is another account's."""
+
+    exit_code = 77
+
+
+class Asked:
+    """What the global options say, and the calls that turn failures into an exit."""
+
+    def __init__(self, runtime_dir: str | None, state_dir: str | None) -> None:
+        self._overrides = {"runtime_dir": runtime_dir, "state_dir": state_dir}
+        self._client: adminclient.AdminClient | None = None
+
+    def call(self, method: str, target: str, **options: Any) -> Any:  # noqa: ANN401 - JSON
+        """Call the daemon, found on first use."""
+        try:
+            if self._client is None:
+                places = config.admin_places(self._overrides, os.environ)
+                self._client = adminclient.find(places)
+            return self._client.call(method, target, **options)
+        except adminclient.NotRunning as error:
+            raise Away(str(error)) from None
+        except adminclient.NotAllowed as error:
+            raise NotOurs(str(error)) from None
+        except adminclient.Refused as error:
+            raise Failed(str(error)) from None
+
+    def hermes_endpoint(self) -> str:
+        """Where a running loomid listens for Hermes, else where it would."""
+        try:
+            return str(self.call("GET", "/status")["hermes_endpoint"])
+        except Away:
+            try:
+                return config.client_config(self._overrides, os.environ).hermes_endpoint
+            except ConfigError as error:
+                raise Failed(str(error)) from None
+
+    def device(self, wanted: str) -> dict[str, Any]:
+        """The one device that an id, a name or the beginning of an id means."""
+        devices = self.call("GET", "/devices")["devices"]
+        found = (
+            [d for d in devices if d["device_id"] == wanted]
+            or [d for d in devices if d["name"] == wanted]
+            or [d for d in devices if begins(d["device_id"], wanted)]
+        )
+        if len(found) == 1:
+            return dict(found[0])
+        if not found:
+            raise Failed(f"there is no device {wanted!r}; loomictl devices lists them")
+        fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
+        raise Failed(f"{wanted!r} fits {len(found)} devices: {fits}")
+
+
+def begins(name: str, wanted: str) -> bool:
+    """Whether an id may be meant by its beginning, with or without its kind."""
+    bare = name.partition("_")[2]
+    return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
+
+
+def show_json(value: object) -> None:
+    """One line for programs."""
+    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def say(line: str) -> None:
+    """One line in which a phone or a gateway may have named itself."""
+    click.echo(terminal.plain(line))
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Columns under their heads."""
+    rows = [tuple(map(terminal.plain, row)) for row in rows]
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, *rows]:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(line.rstrip())
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest unit."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} seconds"
