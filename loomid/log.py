@@ -7,7 +7,6 @@ whatever happens to the process, the machine or the file. It knows no devices.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 import time
@@ -22,6 +21,7 @@ from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
 from loomid.stamps import Stamps
 from loomid.store import Rows
+from loomid.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,14 +40,8 @@ RETENTION_S = 7 * 86_400.0
 COMMIT_S = 1.0
 LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get through, too
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
-TEND_S = 1.0
-FORGET_S = 60.0
 NOT_A_TURN = "~"  # how the tags begin that are not turn ids
-SLICE = 500
-SLICE_PAUSE_S = 0.02
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
-CHECKPOINT_BYTES = 16 * 2**20
-WAL_BYTES = 64 * 2**20
 _BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
@@ -126,17 +120,22 @@ class Log:
         self.stamps = Stamps(clock)
         self.unencodable = 0
         """Events that were dropped because they cannot be JSON."""
-        self.failing_since: float | None = None
         self._store = store
         self._taken = positions
-        self._retention_s = retention_s
         self._clock = clock
         self._ring = Ring(self.window)
         self._in_flight: int | None = None  # first position of the batch being committed
         self._undo_after: int | None = None
         self._next_fact = 1
-        self._written = 0  # bytes since the last checkpoint, about
         self._committing = asyncio.Lock()
+        self.upkeep = Upkeep(
+            store,
+            positions,
+            floor=lambda: self._ring.window_floor,
+            committing=self._committing.locked,
+            clock=clock,
+            retention_s=retention_s,
+        )
         self._watchers: dict[object, Callable[[], None]] = {}
 
     @classmethod
@@ -171,6 +170,11 @@ class Log:
             await self._taken.close()
         except sqlite3.Error as error:
             log.error("cannot record a clean stop: %s", error)
+
+    @property
+    def failing_since(self) -> float | None:
+        """Since when nothing can be stored, as Unix time in seconds; None: it works."""
+        return self._store.health.failing_since
 
     # ── positions ───────────────────────────────────────────────────────────
 
@@ -276,11 +280,11 @@ class Log:
         except _BUGS:
             raise
         except (sqlite3.Error, TimeoutError) as error:
-            self._failed(error)
+            self._store.health.failed(error)
             return False
         self._undo_after = None
-        self._written += COMMIT_BYTES + sum(len(row[-1]) for row in rows.events)
-        self._recovered()
+        self.upkeep.written += COMMIT_BYTES + sum(len(row[-1]) for row in rows.events)
+        self._store.health.recovered()
         self._show(rows.events, encoded)
         return True
 
@@ -328,7 +332,7 @@ class Log:
         """The positions of the attempt will never be events: nobody need wait for them."""
         self._undo_after = self._ring.last
         self._in_flight = None
-        self._failed(error)
+        self._store.health.failed(error)
         self._notify()
 
     def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:
@@ -340,53 +344,8 @@ class Log:
         self.stamps.shown(rows[0][0], [event for event, _ in encoded])
         self._notify()
 
-    def _failed(self, error: Exception) -> None:
-        if self.failing_since is None:
-            self.failing_since = self._clock()
-            log.error("cannot store: %s; trying until it works", str(error) or "too slow")
-
-    def _recovered(self) -> None:
-        if self.failing_since is not None:
-            log.warning("stored again after %.1f s", self._clock() - self.failing_since)
-            self.failing_since = None
-
     # ── housekeeping ────────────────────────────────────────────────────────
 
     async def tend(self) -> None:
-        """Reserve positions, checkpoint and forget what is old; runs until cancelled."""
-        forgotten_at = 0.0
-        while True:
-            try:
-                await self._upkeep()
-                if not 0 <= self._clock() - forgotten_at < FORGET_S:
-                    await self.forget()
-                    forgotten_at = self._clock()
-            except sqlite3.Error as error:
-                self._failed(error)
-            with contextlib.suppress(TimeoutError):
-                # A storm of snapshots takes many positions within a second.
-                async with asyncio.timeout(TEND_S):
-                    await self._taken.wanted.wait()
-            if self.failing_since is not None:
-                await asyncio.sleep(TEND_S)
-
-    async def _upkeep(self) -> None:
-        stuck = self.failing_since is not None and not self._committing.locked()
-        if stuck or self._taken.wanted.is_set():
-            await self._taken.reserve()
-            if stuck:
-                self._recovered()
-        if self._written > CHECKPOINT_BYTES:
-            self._written = 0
-            await self._store.checkpoint(alone=self._store.unsaved() > WAL_BYTES)
-
-    async def forget(self) -> None:
-        """Delete what is older than the retention, in small slices; never the window."""
-        before = self._clock() - self._retention_s
-        after: int | None = 0
-        while after is not None:
-            upto = self._ring.window_floor
-            after = await self._store.forget_events(before, upto, after, SLICE)
-            await asyncio.sleep(SLICE_PAUSE_S)
-            await self._upkeep()
-        await self._store.forget_rest(before)
+        """Look after the database beside the commits; runs until cancelled."""
+        await self.upkeep.run()

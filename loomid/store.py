@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from loomid.database import Line, as_startup_error, migrate, prepare
 from loomid.errors import StateError
+from loomid.health import Health
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival
 
@@ -88,6 +89,7 @@ class Store:
         self._file = file
         self._line = line
         self._clock = clock
+        self.health = Health(clock)
         self.safe = safe
 
     @classmethod

@@ -59,7 +59,7 @@ async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
         shown = [one.position for one in log.read(start + 1, 9)]
         assert min(shown) > max(controls)
         assert log.visible == max(shown)
-    said = [one.levelno for one in caplog.records if one.name == "loomid.log"]
+    said = [one.levelno for one in caplog.records if one.name == "loomid.health"]
     assert said == [logging.ERROR, logging.WARNING]
     async with open_log(path) as log:
         assert await texts(log, start) == ["before", "a", "b"]
