@@ -255,6 +255,8 @@ def status(asked: Asked, as_json: bool) -> None:
         _say(line)
     if found["log"]["failing"]:
         click.echo("STORAGE FAILS: events are not being stored; see the log")
+    if found["log"]["damaged"]:
+        click.echo("THE DATABASE IS DAMAGED; see loomictl db check")
 
 
 def _gateway_lines(found: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ there. What the tables hold is the business of `store` and `vault`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -18,13 +19,14 @@ import aiosqlite
 from loomid.errors import BusyError, StateError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 T = TypeVar("T")
 
 FILE_MARK = "user.loomid.file"
+BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
+"""SQLite's errors that no disk is to blame for."""
 
 # One entry a schema version, each a list of statements; only ever append.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -122,14 +124,25 @@ class Line:
         await self._connection.execute(_WORK, (lambda connection: box.append(work(connection)),))
         return box[0]
 
-    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Like run, while no other connection of ours writes."""
-        async with self._writing:
-            return await self.run(work)
+    async def alone(
+        self, work: Callable[[sqlite3.Connection], T], within_s: float | None = None
+    ) -> T:
+        """Like run, while no other connection of ours writes.
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        Raises TimeoutError when that is not to be had within so many seconds.
+        """
+        async with asyncio.timeout(within_s):
+            await self._writing.acquire()
+        try:
+            return await self.run(work)
+        finally:
+            self._writing.release()
+
+    async def write(
+        self, work: Callable[[sqlite3.Connection], T], within_s: float | None = None
+    ) -> T:
         """Run a function as one transaction; an exception rolls it back."""
-        return await self.alone(partial(_transaction, work))
+        return await self.alone(partial(_transaction, work), within_s)
 
 
 def _configure(sync: str, connection: sqlite3.Connection) -> None:

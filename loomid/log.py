@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from loomid.database import BUGS
 from loomid.lmp import envelope, facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
@@ -42,7 +43,6 @@ LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get throug
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 NOT_A_TURN = "~"  # how the tags begin that are not turn ids
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
-_BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
 @dataclass(slots=True)
@@ -120,6 +120,7 @@ class Log:
         self.stamps = Stamps(clock)
         self.unencodable = 0
         """Events that were dropped because they cannot be JSON."""
+        self.health = store.health
         self._store = store
         self._taken = positions
         self._clock = clock
@@ -171,11 +172,6 @@ class Log:
         except sqlite3.Error as error:
             log.error("cannot record a clean stop: %s", error)
 
-    @property
-    def failing_since(self) -> float | None:
-        """Since when nothing can be stored, as Unix time in seconds; None: it works."""
-        return self._store.health.failing_since
-
     # ── positions ───────────────────────────────────────────────────────────
 
     @property
@@ -217,8 +213,14 @@ class Log:
         return self._ring.read(after, limit)
 
     async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[Entry]:
-        """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay."""
-        rows = await self._store.lasting(after, upto, limit, since)
+        """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay.
+
+        Raises StorageFailing.
+        """
+        try:
+            rows = await self._store.lasting(after, upto, limit, since)
+        except sqlite3.Error as error:
+            raise self.health.unreadable(error) from None
         return [_entry(row, replay=True) for row in rows]
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -277,14 +279,14 @@ class Log:
                 await self._taken.reserve()
             rows = self._numbered(encoded, base)
             await self._append(rows, patience_s)
-        except _BUGS:
+        except BUGS:
             raise
         except (sqlite3.Error, TimeoutError) as error:
-            self._store.health.failed(error)
+            self.health.failed(error)
             return False
         self._undo_after = None
         self.upkeep.written += COMMIT_BYTES + sum(len(row[-1]) for row in rows.events)
-        self._store.health.recovered()
+        self.health.recovered()
         self._show(rows.events, encoded)
         return True
 
@@ -332,7 +334,7 @@ class Log:
         """The positions of the attempt will never be events: nobody need wait for them."""
         self._undo_after = self._ring.last
         self._in_flight = None
-        self._store.health.failed(error)
+        self.health.failed(error)
         self._notify()
 
     def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:

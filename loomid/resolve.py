@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
-from loomid.errors import AlreadyResolved, GatewayOffline, OutcomeUnknown, UnknownApproval
+from loomid.errors import (
+    AlreadyResolved,
+    GatewayOffline,
+    OutcomeUnknown,
+    StorageFailing,
+    UnknownApproval,
+)
 from loomid.gateway import CommandFailed
 from loomid.lmp import approvals, frames, requests
 from loomid.lmp.approvals import Claim
@@ -115,10 +122,13 @@ class Resolver:
         try:
             if await stands:
                 answer = requests.dump(accepted(claim))
-                await self._vault.finish(claim.device_id, claim.request_id, answer)
+                who = claim.device_id, claim.request_id
+                await orders.until_stored(partial(self._vault.finish, *who, answer))
             else:
-                await self._give_back(claim)
+                await orders.until_stored(partial(self._give_back, claim))
             await self._tidy()
+        except StorageFailing:
+            pass  # what is outdated goes after the next answer
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
             orders.report("the answer to an approval", error)
         finally:

@@ -30,7 +30,9 @@ BOOTS_KEPT = 64
 ENDED_KEPT = 1_000
 ROWS_AT_ONCE = 256
 LOG_BUSY_S = 0.5
-SAFE_BUSY_S = 10.0
+SAFE_BUSY_S = 2.0
+START_BUSY_S = 10.0
+"""How long another process may hold the database before that is an error."""
 
 
 class AbandonedError(Exception):
@@ -108,9 +110,10 @@ class Store:
             ) from None
         writing = asyncio.Lock()
         with as_startup_error(path):
-            safe = await Line.open(path, writing, SAFE_BUSY_S, "FULL")
+            safe = await Line.open(path, writing, START_BUSY_S, "FULL")
             try:
                 await safe.run(migrate)
+                await safe.run(_patient)
                 line = await Line.open(path, writing, LOG_BUSY_S, "NORMAL")
             except BaseException:
                 await safe.close()
@@ -320,6 +323,11 @@ class Store:
         """The highest stored fact number by (gateway, boot)."""
         rows = await self._rows("SELECT gateway_id, boot, n FROM ack")
         return {(gateway_id, boot): n for gateway_id, boot, n in rows}
+
+
+def _patient(connection: sqlite3.Connection) -> None:
+    """From now on somebody waits for an answer."""
+    connection.execute(f"PRAGMA busy_timeout = {int(SAFE_BUSY_S * 1000)}")
 
 
 def _append(rows: Rows, connection: sqlite3.Connection) -> None:

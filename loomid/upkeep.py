@@ -55,8 +55,8 @@ class Upkeep:
             try:
                 await self._step()
                 if not 0 <= self._clock() - forgotten_at < FORGET_S:
-                    await self.forget()
                     forgotten_at = self._clock()
+                    await self._forget_what_can_be()
             except sqlite3.Error as error:
                 health.failed(error)
             with contextlib.suppress(TimeoutError):
@@ -76,6 +76,14 @@ class Upkeep:
         if self.written > CHECKPOINT_BYTES:
             self.written = 0
             await self._store.checkpoint(alone=self._store.unsaved() > WAL_BYTES)
+
+    async def _forget_what_can_be(self) -> None:
+        """Old events on a damaged page stay; what is new can still be stored."""
+        try:
+            await self.forget()
+        except sqlite3.DatabaseError as error:
+            if not self._store.health.met(error):
+                raise
 
     async def forget(self) -> None:
         """Delete what is older than the retention, in small slices; never the window."""

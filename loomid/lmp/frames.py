@@ -41,6 +41,9 @@ class Limits(Payload, frozen=True, kw_only=True):
     max_text_chars: int
 
 
+StorageStatus = Literal["ok", "failing"]
+
+
 class HelloOk(Payload, frozen=True, kw_only=True):
     device_id: str
     server_name: str
@@ -55,6 +58,7 @@ class HelloOk(Payload, frozen=True, kw_only=True):
     gateways: list[GatewayInfo] | UnsetType = UNSET
     heartbeat: Heartbeat | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
+    storage: StorageStatus | UnsetType = UNSET
 
 
 class ErrorPayload(Payload, frozen=True, kw_only=True):
@@ -75,6 +79,13 @@ class Pong(Payload, frozen=True, kw_only=True):
 
 class SnapshotDone(Payload, frozen=True, kw_only=True):
     pass
+
+
+class ServerStatus(Payload, frozen=True, kw_only=True):
+    """Whether the server can store what happens, and since when."""
+
+    storage: StorageStatus
+    since: float
 
 
 class SendResult(Payload, frozen=True, kw_only=True):
@@ -344,6 +355,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "ping": Ping,
     "pong": Pong,
     "snapshot.done": SnapshotDone,
+    "server.status": ServerStatus,
     "session.send.result": SendResult,
     "run.cancel.result": RunResult,
     "run.pause.result": RunResult,

@@ -45,7 +45,7 @@ async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
             other.execute("BEGIN IMMEDIATE")
             async with asyncio.TaskGroup() as group:
                 group.create_task(push(log, "a", "b"))
-                await until(lambda: log.failing_since is not None)
+                await until(lambda: log.health.failing_since is not None)
                 controls = []
                 for _ in range(100):
                     position = log.take_position()
@@ -54,7 +54,7 @@ async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
                 assert await texts(log, start) == ["before"]
                 await asyncio.sleep(1.0)
                 other.execute("ROLLBACK")
-        assert log.failing_since is None
+        assert log.health.failing_since is None
         assert await texts(log, start) == ["before", "a", "b"]
         shown = [one.position for one in log.read(start + 1, 9)]
         assert min(shown) > max(controls)
@@ -72,7 +72,7 @@ async def test_a_failed_attempt_burns_no_positions(path: Path):
             other.execute("BEGIN IMMEDIATE")
             async with asyncio.TaskGroup() as group:
                 group.create_task(push(log, "a"))
-                await until(lambda: log.failing_since is not None)
+                await until(lambda: log.health.failing_since is not None)
                 other.execute("ROLLBACK")
         assert log.visible == start + 1
 
@@ -100,7 +100,7 @@ async def test_a_stalled_disk(path: Path, statement: str):
             waiting = log.take_position()
             assert log.visible < waiting
             await until(lambda: log.visible >= waiting)
-            assert log.failing_since is not None
+            assert log.health.failing_since is not None
             control = log.take_position()
             assert log.visible == control
             assert await texts(log, start) == ["before"]
@@ -126,7 +126,7 @@ async def test_a_full_disk(path: Path):
         await store._line.run(room(1))  # as small as the file is
         async with asyncio.TaskGroup() as group:
             group.create_task(push(log, "x" * 100_000, "y"))
-            await until(lambda: log.failing_since is not None)
+            await until(lambda: log.health.failing_since is not None)
             control = log.take_position()
             await until(lambda: log.visible >= control)
             await store._line.run(room(2**30))
@@ -141,7 +141,7 @@ async def test_the_vault_waits_for_a_long_commit_and_the_log_for_the_vault(path:
             for i in range(50):
                 group.create_task(push(log, str(i)))
                 group.create_task(vault.set_base("dev", i))
-        assert log.failing_since is None
+        assert log.health.failing_since is None
 
 
 async def test_a_commit_that_is_cancelled_keeps_what_is_numbered_behind_it_waiting(path: Path):
