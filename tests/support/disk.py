@@ -1,0 +1,117 @@
+"""Disks that fail in truth: small, locked, read-only, limited, frozen. Most need root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sqlite3
+import subprocess
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _run(*command: str | Path) -> None:
+    """Run a system tool; a test that may not, or has none, is skipped with the reason."""
+    environ = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
+    except FileNotFoundError:
+        pytest.skip(f"{command[0]} is not installed")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"{command[0]}: {error.stderr.strip()}")
+
+
+@contextmanager
+def _mounted(place: Path, *how: str | Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    place.mkdir(mode=0o700, exist_ok=True)
+    _run("mount", *how, place)
+    try:
+        place.chmod(0o700)
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def small_disk(place: Path, size: int) -> AbstractContextManager[Path]:
+    """A file system of so many bytes at `place`."""
+    return _mounted(place, "-t", "tmpfs", "-o", f"size={size}", "loomi-test")
+
+
+class Ext4:
+    """A file system of its own in a file, mounted at `place`."""
+
+    def __init__(self, image: Path, place: Path) -> None:
+        self._image, self._place = image, place
+        with image.open("wb") as file:
+            file.truncate(48 * 2**20)
+        _run("mkfs.ext4", "-q", image)
+
+    def mounted(self) -> AbstractContextManager[Path]:
+        """Mounted; it becomes read-only after an error, as Debian has it."""
+        return _mounted(self._place, "-o", "loop,errors=remount-ro", self._image)
+
+    def fail(self) -> None:
+        """Have the kernel meet an error in it: it is read-only from now on."""
+        device = self._place.stat().st_dev
+        name = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve().name
+        try:
+            Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("1\n")
+        except OSError as error:
+            pytest.skip(f"ext4 cannot be made to fail: {error.strerror}")
+
+    def repair(self) -> None:
+        """What an owner does, or the machine at its next start."""
+        subprocess.run(["e2fsck", "-p", "-f", self._image], capture_output=True, check=False)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Whoever writes hangs."""
+        _run("fsfreeze", "--freeze", self._place)
+        try:
+            yield
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", self._place], check=True)
+
+
+@contextmanager
+def filled(place: Path) -> Iterator[None]:
+    """Not one byte is free meanwhile."""
+    filler = place / "filler"
+    try:
+        with filler.open("wb", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        yield
+    finally:
+        filler.unlink()
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Another connection holds the write lock meanwhile."""
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=10)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextmanager
+def no_larger_files(pid: int, size: int) -> Iterator[None]:
+    """Writing beyond so many bytes of a file is an error of I/O to that process."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
