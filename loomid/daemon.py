@@ -67,6 +67,7 @@ async def run(config: Config, *, demo: bool = False) -> None:
             clock=time.time,
             boot_id=_kernel_boot(),
             retention_s=config.retention_s,
+            max_db_bytes=config.max_db_bytes,
         )
         held.push_async_callback(events.close)
         try:

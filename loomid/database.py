@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+REWRITTEN_BYTES = 64 * 2**20
 FILE_MARK = "user.loomid.file"
 BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 """SQLite's errors that no disk is to blame for."""
@@ -146,6 +147,8 @@ class Line:
 
 
 def _configure(sync: str, connection: sqlite3.Connection) -> None:
+    # Of a new file alone; see `migrate` for one that an older loomid made.
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError("the file system does not support SQLite's WAL mode")
@@ -201,6 +204,20 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the schema up to date. Raises StateError when a newer loomid wrote it."""
     for number in range(_version(connection), len(MIGRATIONS)):
         _transaction(partial(_step, number), connection)
+    _make_shrinkable(connection)
+
+
+def _make_shrinkable(connection: sqlite3.Connection) -> None:
+    """Old files cannot give back room. Small ones are written anew, at once; in large ones
+    free pages are used again, and a backup of them is shrinkable (docs/storage.md)."""
+    pages, size, mode = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "page_size", "auto_vacuum")
+    )
+    if mode == 0 and pages * size <= REWRITTEN_BYTES:
+        with contextlib.suppress(sqlite3.OperationalError):  # without the room for a copy, say
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("VACUUM")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -21,6 +21,7 @@ from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
 from loomid.stamps import Stamps
+from loomid.room import MAX_DB_BYTES
 from loomid.store import Rows
 from loomid.upkeep import Upkeep
 
@@ -113,6 +114,7 @@ class Log:
         *,
         window: int,
         retention_s: float,
+        max_db_bytes: int,
         clock: Callable[[], float],
     ) -> None:
         self.window = max(window, MIN_WINDOW)
@@ -136,6 +138,7 @@ class Log:
             committing=self._committing.locked,
             clock=clock,
             retention_s=retention_s,
+            max_bytes=max_db_bytes,
         )
         self._watchers: dict[object, Callable[[], None]] = {}
 
@@ -148,11 +151,19 @@ class Log:
         clock: Callable[[], float],
         boot_id: str,
         retention_s: float = RETENTION_S,
+        max_db_bytes: int = MAX_DB_BYTES,
     ) -> Log:
         """Begin a new start and load the window; `boot_id` is the kernel's."""
         with store.opening():
             positions = await Positions.open(store, boot_id)
-            self = cls(store, positions, window=window, retention_s=retention_s, clock=clock)
+            self = cls(
+                store,
+                positions,
+                window=window,
+                retention_s=retention_s,
+                max_db_bytes=max_db_bytes,
+                clock=clock,
+            )
             await self._load()
         return self
 
@@ -275,6 +286,8 @@ class Log:
         self, encoded: list[tuple[Event, bytes]], base: Rows, patience_s: float
     ) -> bool:
         try:
+            if self.upkeep.room.tight:
+                await self.upkeep.room.squeeze()
             if self._taken.left < len(encoded):
                 await self._taken.reserve()
             rows = self._numbered(encoded, base)
@@ -285,7 +298,7 @@ class Log:
             self.health.failed(error)
             return False
         self._undo_after = None
-        self.upkeep.written += COMMIT_BYTES + sum(len(row[-1]) for row in rows.events)
+        self.upkeep.room.wrote(COMMIT_BYTES + sum(len(row[-1]) for row in rows.events))
         self.health.recovered()
         self._show(rows.events, encoded)
         return True

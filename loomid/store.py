@@ -29,6 +29,8 @@ BOOTS_KEPT = 64
 """Of a gateway; of one that fails at each start there may be thousands in a week."""
 ENDED_KEPT = 1_000
 ROWS_AT_ONCE = 256
+FORGET_BYTES = 2**20
+"""Deleted at once, about: others wait for it."""
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 2.0
 START_BUSY_S = 10.0
@@ -50,6 +52,14 @@ class Start:
     first: int
     reserved: int
     broken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes of the database file, without its write-ahead log."""
+
+    used: int
+    free: int
 
 
 EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
@@ -225,16 +235,15 @@ class Store:
         return await self.safe.run(lambda line: line.execute(sql, parameters).fetchall())
 
     async def forget_events(self, before: float, upto: int, after: int, count: int) -> int | None:
-        """Delete events older than `before` among the next `count` in (after, upto].
+        """Delete events older than `before` among the next `count` in (after, upto], or
+        fewer if they are large.
 
         What is still alive stays. The position to go on after, or None at the end.
         """
 
         def work(connection: sqlite3.Connection) -> int | None:
             rows = connection.execute(
-                "SELECT position, ts FROM event WHERE position > ? AND position <= ?"
-                " ORDER BY position LIMIT ?",
-                (after, upto, count),
+                _NEXT_TO_FORGET, (after, upto, count, FORGET_BYTES)
             ).fetchall()
             old = [row[0] for row in rows if row[1] < before]
             if old:
@@ -247,7 +256,7 @@ class Store:
                 connection.execute(
                     "INSERT OR REPLACE INTO meta VALUES ('forgotten', ?)", (old[-1],)
                 )
-            return rows[-1][0] if len(old) == count else None
+            return old[-1] if old and len(old) == len(rows) else None
 
         return await self._line.write(work)
 
@@ -269,6 +278,24 @@ class Store:
 
         await self._line.write(work)
 
+    async def usage(self) -> Usage:
+        """How much of the file is used, and how much could be given back."""
+
+        def work(connection: sqlite3.Connection) -> Usage:
+            size, pages, free = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_size", "page_count", "freelist_count")
+            )
+            return Usage(used=(pages - free) * size, free=free * size)
+
+        return await self._line.run(work)
+
+    async def give_back(self, pages: int) -> None:
+        """Make the file so many pages smaller, if it has free ones."""
+        # As a script: `execute` would stop after the first page.
+        script = f"PRAGMA incremental_vacuum({pages})"
+        await self._line.alone(lambda line: line.executescript(script))
+
     def unsaved(self) -> int:
         """Bytes of the write-ahead log."""
         with contextlib.suppress(OSError):
@@ -276,15 +303,22 @@ class Store:
         return 0
 
     async def checkpoint(self, *, alone: bool) -> None:
-        """Move the write-ahead log into the database; `alone` keeps writers out meanwhile."""
+        """Move the write-ahead log into the database.
+
+        `alone` keeps writers out for the last of it, so that it begins anew.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
+        await self.safe.run(work)
         if alone:
             await self.safe.alone(work)
-        else:
-            await self.safe.run(work)
+
+    async def bound_wal(self, size: int) -> None:
+        """Have a write-ahead log that begins anew cut down to so many bytes."""
+        for line in (self._line, self.safe):
+            await line.run(lambda one: one.execute(f"PRAGMA journal_size_limit = {size}"))
 
     # ── facts ───────────────────────────────────────────────────────────────
 
@@ -362,6 +396,10 @@ def _insert_events(connection: sqlite3.Connection, events: list[EventRow]) -> No
 
 
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
+_NEXT_TO_FORGET = """SELECT position, ts FROM (SELECT position, ts,
+    sum(size) OVER (ORDER BY position) - size AS before
+    FROM (SELECT position, ts, length(payload) AS size FROM event
+    WHERE position > ? AND position <= ? ORDER BY position LIMIT ?)) WHERE before < ?"""
 _FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
     SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
     row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)

@@ -1,4 +1,4 @@
-"""The log's housekeeping: positions in reserve, checkpoints, and forgetting what is old.
+"""The log's housekeeping: positions in reserve, and forgetting what is old.
 
 It runs beside the commits, in steps so small that none of them waits for long.
 """
@@ -10,6 +10,8 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
+from loomid.room import SLICE, SLICE_PAUSE_S, Room
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,10 +20,6 @@ if TYPE_CHECKING:
 
 TEND_S = 1.0
 FORGET_S = 60.0
-SLICE = 500
-SLICE_PAUSE_S = 0.02
-CHECKPOINT_BYTES = 16 * 2**20
-WAL_BYTES = 64 * 2**20
 
 
 class Upkeep:
@@ -37,9 +35,9 @@ class Upkeep:
         committing: Callable[[], bool],
         clock: Callable[[], float],
         retention_s: float,
+        max_bytes: int,
     ) -> None:
-        self.written = 0
-        """Bytes since the last checkpoint, about."""
+        self.room = Room(store, floor, max_bytes)
         self._store = store
         self._taken = positions
         self._floor = floor
@@ -48,7 +46,12 @@ class Upkeep:
         self._retention_s = retention_s
 
     async def run(self) -> None:
-        """Reserve positions, checkpoint and forget what is old; runs until cancelled."""
+        """Reserve positions, make room and forget what is old; runs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.room.run())
+            await self._tend()
+
+    async def _tend(self) -> None:
         health = self._store.health
         forgotten_at = 0.0
         while True:
@@ -73,14 +76,12 @@ class Upkeep:
             await self._taken.reserve()
             if stuck:
                 health.recovered()
-        if self.written > CHECKPOINT_BYTES:
-            self.written = 0
-            await self._store.checkpoint(alone=self._store.unsaved() > WAL_BYTES)
 
     async def _forget_what_can_be(self) -> None:
         """Old events on a damaged page stay; what is new can still be stored."""
         try:
             await self.forget()
+            await self.room.give_back()
         except sqlite3.DatabaseError as error:
             if not self._store.health.met(error):
                 raise
