@@ -12,12 +12,13 @@ import math
 import sqlite3
 from typing import TYPE_CHECKING
 
-from loomid.store import FORGET_BYTES
+from loomid.tidy import FORGET_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loomid.store import Store, Usage
+    from loomid.store import Store
+    from loomid.tidy import Usage
 
 log = logging.getLogger("loomid.room")
 
@@ -44,7 +45,8 @@ class Room:
         self._high = self._hard - self._wal
         self._low = self._high // 8 * 7
         self._step = self._high // 64
-        self._store = store
+        self._tidy = store.tidy
+        self._health = store.health
         self._floor = floor
         self._used = 0
         self._since = 0  # bytes stored since then, rather too many
@@ -71,14 +73,14 @@ class Room:
 
     async def run(self) -> None:
         """Make room whenever it is needed, until cancelled."""
-        await self._store.bound_wal(self._wal)
+        await self._tidy.bound_wal(self._wal)
         while True:
             await self._due.wait()
             try:
                 await self.make()
             except sqlite3.Error as error:
-                if not self._store.health.met(error):
-                    self._store.health.failed(error)
+                if not self._health.met(error):
+                    self._health.failed(error)
                 await asyncio.sleep(RETRY_S)
 
     async def make(self) -> None:
@@ -112,7 +114,7 @@ class Room:
     async def _remove(self) -> bool:
         """Remove a slice of the oldest events; False: there are none that may go."""
         async with self._removing:
-            after = await self._store.forget_events(math.inf, self._floor(), self._after, SLICE)
+            after = await self._tidy.forget_events(math.inf, self._floor(), self._after, SLICE)
             self._unsaved += 2 * FORGET_BYTES  # they are overwritten, too
             self._after = after or 0
             await self._save()
@@ -123,10 +125,10 @@ class Room:
         """Move the write-ahead log into the file when there is much of it."""
         if self._unsaved > self._checkpoint:
             self._unsaved = 0
-            await self._store.checkpoint(alone=self._store.unsaved() > self._wal // 2)
+            await self._tidy.checkpoint(alone=self._store.tidy.unsaved() > self._wal // 2)
 
     async def _look(self) -> Usage:
-        usage = await self._store.usage()
+        usage = await self._tidy.usage()
         self._used, self._since = usage.used, 0
         return usage
 
@@ -135,7 +137,7 @@ class Room:
         usage = await self._look()
         while usage.free > max(SPARE_BYTES, usage.used // 4):
             before = usage.free
-            await self._store.give_back(GIVE_BACK_PAGES)
+            await self._tidy.give_back(GIVE_BACK_PAGES)
             self._unsaved += GIVE_BACK_BYTES
             await self._save()
             await asyncio.sleep(SLICE_PAUSE_S)

@@ -7,7 +7,6 @@ vault's) a power loss too. Nothing is decided here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -18,6 +17,7 @@ from loomid.errors import StateError
 from loomid.health import Health
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival
+from loomid.tidy import Tidy
 
 if TYPE_CHECKING:
     import sqlite3
@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-BOOTS_KEPT = 64
-"""Of a gateway; of one that fails at each start there may be thousands in a week."""
 ENDED_KEPT = 1_000
 ROWS_AT_ONCE = 256
-FORGET_BYTES = 2**20
-"""Deleted at once, about: others wait for it."""
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 2.0
 START_BUSY_S = 10.0
@@ -52,14 +48,6 @@ class Start:
     first: int
     reserved: int
     broken: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Bytes of the database file, without its write-ahead log."""
-
-    used: int
-    free: int
 
 
 EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
@@ -103,6 +91,7 @@ class Store:
         self._clock = clock
         self.health = Health(clock)
         self.safe = safe
+        self.tidy = Tidy(path, line, safe)
 
     @classmethod
     async def open(cls, path: Path, clock: Callable[[], float]) -> Store:
@@ -234,91 +223,10 @@ class Store:
     async def _rows(self, sql: str, *parameters: Any) -> list[Any]:  # noqa: ANN401 - SQL values
         return await self.safe.run(lambda line: line.execute(sql, parameters).fetchall())
 
-    async def forget_events(self, before: float, upto: int, after: int, count: int) -> int | None:
-        """Delete events older than `before` among the next `count` in (after, upto], or
-        fewer if they are large.
-
-        What is still alive stays. The position to go on after, or None at the end.
-        """
-
-        def work(connection: sqlite3.Connection) -> int | None:
-            rows = connection.execute(
-                _NEXT_TO_FORGET, (after, upto, count, FORGET_BYTES)
-            ).fetchall()
-            old = [row[0] for row in rows if row[1] < before]
-            if old:
-                connection.execute(
-                    """DELETE FROM event WHERE position BETWEEN ? AND ? AND ts < ?
-                    AND position NOT IN (SELECT position FROM live) AND (run_id IS NULL
-                    OR run_id NOT IN (SELECT id FROM live WHERE kind = 'run'))""",
-                    (old[0], old[-1], before),
-                )
-                connection.execute(
-                    "INSERT OR REPLACE INTO meta VALUES ('forgotten', ?)", (old[-1],)
-                )
-            return old[-1] if old and len(old) == len(rows) else None
-
-        return await self._line.write(work)
-
     async def forgotten(self) -> int:
         """Every event up to here may have been forgotten."""
         rows = await self._rows("SELECT value FROM meta WHERE name = 'forgotten'")
         return int(rows[0][0]) if rows else 0
-
-    async def forget_rest(self, before: float) -> None:
-        """Delete tasks and acknowledgements older than `before`.
-
-        Not those of a process whose facts are still needed: it is not over yet. The facts
-        themselves go when they are needed no more, and not before (see `release`).
-        """
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(_FORGET_ACKS, (before, BOOTS_KEPT))
-            connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
-
-        await self._line.write(work)
-
-    async def usage(self) -> Usage:
-        """How much of the file is used, and how much could be given back."""
-
-        def work(connection: sqlite3.Connection) -> Usage:
-            size, pages, free = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("page_size", "page_count", "freelist_count")
-            )
-            return Usage(used=(pages - free) * size, free=free * size)
-
-        return await self._line.run(work)
-
-    async def give_back(self, pages: int) -> None:
-        """Make the file so many pages smaller, if it has free ones."""
-        # As a script: `execute` would stop after the first page.
-        script = f"PRAGMA incremental_vacuum({pages})"
-        await self._line.alone(lambda line: line.executescript(script))
-
-    def unsaved(self) -> int:
-        """Bytes of the write-ahead log."""
-        with contextlib.suppress(OSError):
-            return self._path.with_name(self._path.name + "-wal").stat().st_size
-        return 0
-
-    async def checkpoint(self, *, alone: bool) -> None:
-        """Move the write-ahead log into the database.
-
-        `alone` keeps writers out for the last of it, so that it begins anew.
-        """
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-        await self.safe.run(work)
-        if alone:
-            await self.safe.alone(work)
-
-    async def bound_wal(self, size: int) -> None:
-        """Have a write-ahead log that begins anew cut down to so many bytes."""
-        for line in (self._line, self.safe):
-            await line.run(lambda one: one.execute(f"PRAGMA journal_size_limit = {size}"))
 
     # ── facts ───────────────────────────────────────────────────────────────
 
@@ -396,14 +304,6 @@ def _insert_events(connection: sqlite3.Connection, events: list[EventRow]) -> No
 
 
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
-_NEXT_TO_FORGET = """SELECT position, ts FROM (SELECT position, ts,
-    sum(size) OVER (ORDER BY position) - size AS before
-    FROM (SELECT position, ts, length(payload) AS size FROM event
-    WHERE position > ? AND position <= ? ORDER BY position LIMIT ?)) WHERE before < ?"""
-_FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
-    SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
-    row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)
-    WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
     SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
 _TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))

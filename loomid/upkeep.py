@@ -91,7 +91,7 @@ class Upkeep:
         before = self._clock() - self._retention_s
         after: int | None = 0
         while after is not None:
-            after = await self._store.forget_events(before, self._floor(), after, SLICE)
+            after = await self._store.tidy.forget_events(before, self._floor(), after, SLICE)
             await asyncio.sleep(SLICE_PAUSE_S)
             await self._step()
-        await self._store.forget_rest(before)
+        await self._store.tidy.forget_rest(before)

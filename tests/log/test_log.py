@@ -15,7 +15,8 @@ from loomid.database import FILE_MARK
 from loomid.lmp import envelope, facts
 from loomid.log import Batch, Gone
 from loomid.positions import BLOCK, Exhausted
-from loomid.store import BOOTS_KEPT, Store
+from loomid.store import Store
+from loomid.tidy import BOOTS_KEPT
 from tests.support.log import (
     WINDOW,
     arrival,
