@@ -1,4 +1,5 @@
-"""loomictl: the owner's tool. It asks the daemon over the admin socket, never the database.
+"""loomictl: the owner's tool. It asks the daemon over the admin socket, never the database;
+only `db` (see `dbcli`) opens that, because it must work without a daemon.
 
 What was asked for goes to stdout, everything else to stderr. Exit status: EXIT_CODES.
 """
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from loomid import __version__, adminclient, cli_trace, config, terminal, values
+from loomid.dbcli import db
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +26,10 @@ EXIT_CODES = {
     0: "done",
     1: "refused or failed: the pairing code ran out, there is no such device, …",
     2: "the command line is wrong",
+    65: "the database is damaged, or none of this loomid",
     69: "no loomid is running, or it stopped while it was asked",
+    73: "the state directory or the database cannot be used",
+    75: "a loomid runs and holds the state directory",
     77: "the admin socket belongs to another account",
 }
 _WAIT_SLACK_S = 15.0
@@ -78,6 +83,18 @@ class Asked:
         except Away:
             try:
                 return config.client_config(self._overrides, os.environ).hermes_endpoint
+            except ConfigError as error:
+                raise Failed(str(error)) from None
+
+    def state_dir(self) -> Path:
+        """Of a running loomid, else where it would be."""
+        if self._overrides["state_dir"]:
+            return Path(self._overrides["state_dir"]).absolute()
+        try:
+            return Path(self.call("GET", "/status")["state_dir"])
+        except Away:
+            try:
+                return config.client_config(self._overrides, os.environ).state_dir
             except ConfigError as error:
                 raise Failed(str(error)) from None
 
@@ -135,7 +152,8 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
 
     \b
     Exit status: 0 done; 1 refused or failed; 2 wrong command line;
-    69 loomid is not running; 77 the admin socket belongs to another account.
+    65 the database is damaged; 69 loomid is not running; 73 the state cannot be used;
+    75 a loomid holds it; 77 the admin socket belongs to another account.
     """
     ctx.obj = Asked(runtime_dir, state_dir)
 
@@ -318,6 +336,7 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
         return
     for line in cli_trace.lines(found):
         _say(line)
+main.add_command(db)
 
 
 @main.group()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FILE = "loomid.db"
+"""In the state directory."""
 REWRITTEN_BYTES = 64 * 2**20
 FILE_MARK = "user.loomid.file"
 BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
@@ -147,8 +149,9 @@ class Line:
 
 
 def _configure(sync: str, connection: sqlite3.Connection) -> None:
-    # Of a new file alone; see `migrate` for one that an older loomid made.
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if not connection.execute("PRAGMA page_count").fetchone()[0]:
+        # Only a new file takes this; see `migrate` for one that an older loomid made.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError("the file system does not support SQLite's WAL mode")
@@ -247,6 +250,7 @@ def as_startup_error(path: Path) -> Iterator[None]:
         raise StateError(f"cannot use {path}: {error}") from None
     except sqlite3.DatabaseError as error:
         raise StateError(
-            f"{path} is damaged ({error}); put a backup in its place, or move it away together "
-            "with its -wal and -shm files to start anew (every phone must pair again)"
+            f"{path} is damaged ({error}); see 'loomictl db check', put a backup in its place with "
+            "'loomictl db restore FILE', or move it away together with its -wal and -shm files to "
+            "start anew (every phone must pair again)"
         ) from None

@@ -46,6 +46,18 @@ def prepare(config: Config) -> Locks:
     return locks
 
 
+def hold_state(path: Path) -> Locks:
+    """Make and lock the state directory alone, to work on it while no loomid runs."""
+    _make(path, "state")
+    locks = Locks()
+    try:
+        locks.take(path / "state.lock", "state")
+    except BaseException:
+        locks.release()
+        raise
+    return locks
+
+
 def _make(path: Path, what: str) -> None:
     """A directory that others may write to is refused rather than changed: it may be /tmp."""
     try:

@@ -125,7 +125,7 @@ class Room:
         """Move the write-ahead log into the file when there is much of it."""
         if self._unsaved > self._checkpoint:
             self._unsaved = 0
-            await self._tidy.checkpoint(alone=self._store.tidy.unsaved() > self._wal // 2)
+            await self._tidy.checkpoint(alone=self._tidy.unsaved() > self._wal // 2)
 
     async def _look(self) -> Usage:
         usage = await self._tidy.usage()

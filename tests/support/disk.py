@@ -115,3 +115,37 @@ def no_larger_files(pid: int, size: int) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+def damage_header(database: Path) -> None:
+    """Overwrite the beginning of the file."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with database.open("r+b") as file:
+        file.write(b"\x17" * 100)
+
+
+def damage(database: Path, name: str) -> None:
+    """Overwrite the first leaf of a table or an index: what was stored first."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)
+        ).fetchone()
+        leaf = _first_child(database, root, size)
+    with database.open("r+b") as file:
+        file.seek((leaf - 1) * size)
+        file.write(b"\x17" * size)
+
+
+def _first_child(database: Path, page: int, size: int) -> int:
+    """The first leaf below a page of a b-tree (the file format's interior page: types 2, 5)."""
+    while True:
+        with database.open("rb") as file:
+            file.seek((page - 1) * size)
+            data = file.read(size)
+        if data[0] not in (2, 5):
+            return page
+        cell = int.from_bytes(data[12:14], "big")
+        page = int.from_bytes(data[cell : cell + 4], "big")

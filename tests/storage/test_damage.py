@@ -1,0 +1,90 @@
+"""A damaged database (docs/storage.md): a start refuses, a running loomid tells and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loomid.database import MIGRATIONS
+from loomid.log import Batch
+from tests.storage.test_faults import on_stage
+from tests.support import disk
+from tests.support.daemon import Daemon
+from tests.support.log import completed, open_log, push
+from tests.support.loomictl import loomictl
+from tests.support.phone import Closed, Phone, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path)
+    daemon.state_dir.mkdir(mode=0o700)
+    yield daemon
+    daemon.close()
+
+
+async def filled(path: Path) -> None:
+    async with open_log(path) as log:
+        await push(log, *(f"text {i}" for i in range(400)))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [disk.damage_header, *(lambda path, n=n: disk.damage(path, n) for n in ("event", "start"))],
+    ids=["header", "event", "start"],
+)
+async def test_a_start_refuses(daemon: Daemon, spoil: Callable[[Path], None]) -> None:
+    path = daemon.state_dir / "loomid.db"
+    await filled(path)
+    spoil(path)
+    daemon.spawn()
+    assert await asyncio.to_thread(daemon.wait) == 73
+    (line,) = daemon.log().splitlines()
+    assert line.startswith(f"loomid: {path} is damaged")
+    for way_out in ("loomictl db check", "loomictl db restore", "move it away"):
+        assert way_out in line
+
+
+async def test_a_newer_schema(daemon: Daemon) -> None:
+    path = daemon.state_dir / "loomid.db"
+    await filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    daemon.spawn()
+    assert await asyncio.to_thread(daemon.wait) == 73
+    assert "newer loomid" in daemon.log()
+
+
+async def test_damage_that_shows_later(daemon: Daemon) -> None:
+    """An old page: what is new is stored all the same; who needs that page is refused."""
+    path = daemon.state_dir / "loomid.db"
+    async with open_log(path) as log:
+        await log.commit(Batch(events=[completed(f"run_{i}") for i in range(100)]))
+        await push(log, *(f"text {i}" for i in range(1000)))
+    disk.damage(path, "event")
+    async with on_stage(daemon) as (stage, c):
+        new = Phone(daemon.url, ["snapshot"])
+        code = (await asyncio.to_thread(daemon.pair))["qr"]["token"]
+        async with new.connect(code) as first:
+            await first.wait_type("snapshot.done")
+        new.last_seq = None
+        async with new.open() as again:
+            with pytest.raises(Closed):
+                await again.hello()
+            assert (again.errors, again.closed) == (["storage_failing"], 1011)
+        await until(lambda: daemon.status()["log"]["damaged"])
+        assert daemon.status()["log"]["failing"] is False
+        said = await asyncio.to_thread(loomictl, daemon.runtime_dir, "status")
+        assert "THE DATABASE IS DAMAGED" in said.stdout
+        stage.say(5)
+        await stage.over(c)
+        assert [g.type for g in c.got if g.type == "server.status"] == []
+    assert daemon.log().count("the database is damaged") == 1
