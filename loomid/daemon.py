@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid import __version__, database, doors, locks, notify
+from loomid import __version__, database, doors, givenup, locks, notify
 from loomid.admin import Admin
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
@@ -67,6 +67,7 @@ async def run(config: Config, *, demo: bool = False) -> None:
             boot_id=_kernel_boot(),
             retention_s=config.retention_s,
             max_db_bytes=config.max_db_bytes,
+            given_up=config.runtime_dir / givenup.FILE,
         )
         held.push_async_callback(events.close)
         try:

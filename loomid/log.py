@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from loomid import givenup
 from loomid.database import BUGS
+from loomid.givenup import GivenUp
 from loomid.lmp import envelope, facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
@@ -27,6 +29,7 @@ from loomid.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from loomid.lmp.facts import Arrival
     from loomid.lmp.frames import Event
@@ -116,6 +119,7 @@ class Log:
         retention_s: float,
         max_db_bytes: int,
         clock: Callable[[], float],
+        given_up: GivenUp,
     ) -> None:
         self.window = max(window, MIN_WINDOW)
         self.projection = Projection()
@@ -129,6 +133,7 @@ class Log:
         self._ring = Ring(self.window)
         self._in_flight: int | None = None  # first position of the batch being committed
         self._undo_after: int | None = None
+        self._given_up = given_up
         self._next_fact = 1
         self._committing = asyncio.Lock()
         self.upkeep = Upkeep(
@@ -152,10 +157,17 @@ class Log:
         boot_id: str,
         retention_s: float = RETENTION_S,
         max_db_bytes: int = MAX_DB_BYTES,
+        given_up: Path | None = None,
     ) -> Log:
-        """Begin a new start and load the window; `boot_id` is the kernel's."""
+        """Begin a new start and load the window; `boot_id` is the kernel's.
+
+        `given_up`: where batches are noted that may be stored or not; better not on the
+        database's own disk.
+        """
+        note = GivenUp(given_up or store.path.with_name(givenup.FILE))
         with store.opening():
-            positions = await Positions.open(store, boot_id)
+            positions = await Positions.open(store, boot_id, note.read())
+            note.clear()
             self = cls(
                 store,
                 positions,
@@ -163,6 +175,7 @@ class Log:
                 retention_s=retention_s,
                 max_db_bytes=max_db_bytes,
                 clock=clock,
+                given_up=note,
             )
             await self._load()
         return self
@@ -228,6 +241,8 @@ class Log:
 
         Raises StorageFailing.
         """
+        if self._undo_after is not None:
+            upto = min(upto, self._undo_after)  # beyond may be stored what was given up
         try:
             rows = await self._store.lasting(after, upto, limit, since)
         except sqlite3.Error as error:
@@ -332,7 +347,9 @@ class Log:
         except TimeoutError as error:
             rows.abandoned = True
             # Too late to stop a COMMIT that is already running: the next attempt
-            # removes what it left.
+            # removes what it left, or the next start moves it.
+            if count and not await self._given_up.note(last - count + 1, last):
+                await self._store.settle()
             self._give_up(error)
             await self._store.settle()
             raise

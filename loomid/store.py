@@ -85,7 +85,7 @@ class Store:
     def __init__(
         self, path: Path, file: str, line: Line, safe: Line, clock: Callable[[], float]
     ) -> None:
-        self._path = path
+        self.path = path
         self._file = file
         self._line = line
         self._clock = clock
@@ -134,14 +134,20 @@ class Store:
 
     def opening(self) -> AbstractContextManager[None]:
         """Errors of the first reads mean what they mean in `open`."""
-        return as_startup_error(self._path)
+        return as_startup_error(self.path)
 
     # ── starts and positions ────────────────────────────────────────────────
 
-    async def begin(self, block: int, kernel: str, keep: int) -> list[Start]:
-        """Record a new start above every position of the past and the clock; all, it last."""
+    async def begin(
+        self, block: int, kernel: str, keep: int, given_up: list[tuple[int, int]]
+    ) -> tuple[list[Start], int]:
+        """Record a new start above every position of the past and the clock; all, it last.
 
-        def work(connection: sqlite3.Connection) -> list[Start]:
+        Events between positions that were given up move into it: nobody has seen them.
+        Also the last position in use.
+        """
+
+        def work(connection: sqlite3.Connection) -> tuple[list[Start], int]:
             last = connection.execute(
                 "SELECT kernel, file, clean FROM start ORDER BY id DESC LIMIT 1"
             ).fetchone()
@@ -158,7 +164,8 @@ class Store:
                 "DELETE FROM start WHERE id <= (SELECT max(id) FROM start) - ?", (keep,)
             )
             rows = connection.execute("SELECT id, first, reserved, broken FROM start ORDER BY id")
-            return [Start(row[0], row[1], row[2], bool(row[3])) for row in rows]
+            starts = [Start(row[0], row[1], row[2], bool(row[3])) for row in rows]
+            return starts, _move(connection, given_up, starts[-1].first)
 
         return await self.safe.write(work)
 
@@ -265,6 +272,16 @@ class Store:
         """The highest stored fact number by (gateway, boot)."""
         rows = await self._rows("SELECT gateway_id, boot, n FROM ack")
         return {(gateway_id, boot): n for gateway_id, boot, n in rows}
+
+
+def _move(connection: sqlite3.Connection, given_up: list[tuple[int, int]], after: int) -> int:
+    """Move events to the positions after that one; the last of these."""
+    sql = "SELECT position FROM event WHERE position BETWEEN ? AND ?"
+    found = {row[0] for bounds in given_up for row in connection.execute(sql, bounds)}
+    for new, old in enumerate(sorted(found), after + 1):
+        connection.execute("UPDATE event SET position = ? WHERE position = ?", (new, old))
+        connection.execute("UPDATE live SET position = ? WHERE position = ?", (new, old))
+    return after + len(found)
 
 
 def _patient(connection: sqlite3.Connection) -> None:
