@@ -7,11 +7,13 @@ vault's) a power loss too. Nothing is decided here.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
+from loomid import wal
 from loomid.database import Line, as_startup_error, migrate, prepare
 from loomid.errors import StateError
 from loomid.health import Health
@@ -50,6 +52,8 @@ class Start:
     broken: bool
 
 
+log = logging.getLogger("loomid.store")
+
 EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
 """position, ts, type, task_id, run_id, lasting, payload"""
 
@@ -83,8 +87,16 @@ class Store:
     """The open database. `safe` is the connection whose commits survive a power loss."""
 
     def __init__(
-        self, path: Path, file: str, line: Line, safe: Line, clock: Callable[[], float]
+        self,
+        path: Path,
+        file: str,
+        line: Line,
+        safe: Line,
+        clock: Callable[[], float],
+        *,
+        cut: bool,
     ) -> None:
+        self._cut = cut
         self.path = path
         self._file = file
         self._line = line
@@ -108,16 +120,24 @@ class Store:
                 "the directory or choose another with LOOMI_STATE_DIR"
             ) from None
         writing = asyncio.Lock()
+        written = wal.last_commit(path)
         with as_startup_error(path):
             safe = await Line.open(path, writing, START_BUSY_S, "FULL")
             try:
+                cut = written is None or written > (written and wal.last_read(path))
                 await safe.run(migrate)
                 await safe.run(_patient)
                 line = await Line.open(path, writing, LOG_BUSY_S, "NORMAL")
             except BaseException:
                 await safe.close()
                 raise
-        return cls(path, file, line, safe, clock)
+        if cut:
+            log.critical(
+                "the write-ahead log of %s is damaged: what was stored last is lost, and phones"
+                " are told that they missed something; see 'loomictl db check'",
+                path,
+            )
+        return cls(path, file, line, safe, clock, cut=cut)
 
     async def close(self) -> None:
         """Close both connections."""
@@ -151,8 +171,10 @@ class Store:
             last = connection.execute(
                 "SELECT kernel, file, clean FROM start ORDER BY id DESC LIMIT 1"
             ).fetchone()
-            # Power loss, or another file than the one the last start wrote.
-            broken = bool(last) and ((not last[2] and last[0] != kernel) or last[1] != self._file)
+            # Power loss, another file than the one the last start wrote, or a damaged one.
+            broken = bool(last) and (
+                (not last[2] and last[0] != kernel) or last[1] != self._file or self._cut
+            )
             connection.execute(
                 """INSERT INTO start (first, reserved, kernel, file, broken)
                 SELECT first, first + ?, ?, ?, ? FROM (SELECT 1 + max(?,

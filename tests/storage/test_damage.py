@@ -88,3 +88,56 @@ async def test_damage_that_shows_later(daemon: Daemon) -> None:
         await stage.over(c)
         assert [g.type for g in c.got if g.type == "server.status"] == []
     assert daemon.log().count("the database is damaged") == 1
+
+
+@pytest.mark.parametrize("where", ["header", "middle", "header of a frame"])
+async def test_a_damaged_write_ahead_log(daemon: Daemon, where: str) -> None:
+    """SQLite takes what comes before the damage: whoever was shown more is told."""
+    path = daemon.state_dir / "loomid.db"
+    wal = path.with_name("loomid.db-wal")
+    async with on_stage(daemon) as (stage, c):
+        for _ in range(10):
+            stage.say(1)
+            await stage.all_heard()
+        await asyncio.to_thread(daemon.kill)
+        await c.wait_closed()
+        data = bytearray(wal.read_bytes())
+        frame = 24 + 4096
+        last = max(n for n in range((len(data) - 32) // frame) if is_commit(data, n))
+        at = {"header": 4, "middle": 32 + (last - 5) * frame + 100}
+        at["header of a frame"] = 32 + (last - 5) * frame
+        data[at[where] : at[where] + 20] = b"\x17" * 20
+        wal.write_bytes(data)
+        await asyncio.to_thread(daemon.start)
+        assert "write-ahead log of" in daemon.log()
+        async with stage.phone.open() as again:
+            seen = stage.phone.last_seq
+            try:
+                hello = await again.hello()
+            except Closed:
+                assert where == "header"  # nothing is left, and so no phone is known
+                assert again.closed == 4001
+            else:
+                assert hello.payload["truncated"] is True
+                assert hello.seq > seen
+
+
+def is_commit(data: bytes, number: int) -> bool:
+    """Whether a frame ends a commit and is of the log's present generation."""
+    at = 32 + number * (24 + 4096)
+    return data[at + 4 : at + 8] != bytes(4) and data[at + 8 : at + 16] == data[16:24]
+
+
+async def test_killed_amid_commits_is_no_damage(daemon: Daemon) -> None:
+    async with on_stage(daemon) as (stage, _):
+        for _ in range(5):
+            async with stage.phone.connect() as c:
+                assert c.hello_ok is not None
+                assert c.hello_ok.payload["truncated"] is False
+                before = stage.heard()
+                stage.say(300)
+                await until(lambda before=before: stage.heard() > before)
+                await asyncio.to_thread(daemon.kill)
+                await c.wait_closed()
+            await asyncio.to_thread(daemon.start)
+    assert "write-ahead log" not in daemon.log()
