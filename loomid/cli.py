@@ -336,6 +336,8 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
         return
     for line in cli_trace.lines(found):
         _say(line)
+
+
 main.add_command(db)
 
 

@@ -22,8 +22,8 @@ from loomid.lmp import envelope, facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
-from loomid.stamps import Stamps
 from loomid.room import MAX_DB_BYTES
+from loomid.stamps import Stamps
 from loomid.store import Rows
 from loomid.upkeep import Upkeep
 

@@ -41,9 +41,6 @@ class Limits(Payload, frozen=True, kw_only=True):
     max_text_chars: int
 
 
-StorageStatus = Literal["ok", "failing"]
-
-
 class HelloOk(Payload, frozen=True, kw_only=True):
     device_id: str
     server_name: str
@@ -58,7 +55,7 @@ class HelloOk(Payload, frozen=True, kw_only=True):
     gateways: list[GatewayInfo] | UnsetType = UNSET
     heartbeat: Heartbeat | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
-    storage: StorageStatus | UnsetType = UNSET
+    storage: Literal["ok", "failing"] | UnsetType = UNSET
 
 
 class ErrorPayload(Payload, frozen=True, kw_only=True):
@@ -84,7 +81,7 @@ class SnapshotDone(Payload, frozen=True, kw_only=True):
 class ServerStatus(Payload, frozen=True, kw_only=True):
     """Whether the server can store what happens, and since when."""
 
-    storage: StorageStatus
+    storage: Literal["ok", "failing"]
     since: float
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loomid import dbtool
 from loomid.database import MIGRATIONS
 from loomid.log import Batch
 from tests.storage.test_faults import on_stage
@@ -88,6 +89,28 @@ async def test_damage_that_shows_later(daemon: Daemon) -> None:
         await stage.over(c)
         assert [g.type for g in c.got if g.type == "server.status"] == []
     assert daemon.log().count("the database is damaged") == 1
+
+
+async def test_damage_that_keeps_events_from_being_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They wait, and are not lost to others: the copy that is put back takes new ones."""
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    await filled(path)
+    dbtool.backup(path, copy)
+    disk.damage(path, "event_run", last=True)
+    async with open_log(path, clean=False) as log, asyncio.TaskGroup() as group:
+        storing = group.create_task(push(log, "new"))
+        await until(lambda: log.health.failing_since is not None and log.health.damaged)
+        control = log.take_position()
+        await until(lambda: log.visible >= control)
+        assert not storing.done()
+        storing.cancel()
+    assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
+    dbtool.restore(tmp_path, copy)
+    async with open_log(path) as log:
+        await push(log, "new")
+        assert log.visible > control
 
 
 @pytest.mark.parametrize("where", ["header", "middle", "header of a frame"])

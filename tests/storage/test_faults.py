@@ -26,6 +26,7 @@ class Stage:
 
     def __init__(self, daemon: Daemon, host: Host, phone: Phone, away: Phone) -> None:
         self.daemon, self.host, self.phone, self.away = daemon, host, phone, away
+        self.approval = ""
         self._said = 0
 
     def say(self, count: int) -> None:
@@ -86,6 +87,8 @@ async def on_stage(daemon: Daemon) -> AsyncIterator[tuple[Stage, Connection]]:
             host.start_turn("t1")
             await c.wait_type("run.started")
             stage.say(3)
+            host.ask("s1", "t1")
+            stage.approval = (await c.wait_type("approval.required")).payload["approval_id"]
             await stage.all_heard()
             yield stage, c
     finally:
@@ -120,7 +123,10 @@ async def refused_meanwhile(stage: Stage, c: Connection, unused: str) -> None:
     asked = await c.request("session.send", text="hi", request_id="r1")
     assert (asked.type, asked.payload["code"]) == ("error", "storage_failing"), asked
     assert asked.payload["fatal"] is False
-    assert stage.host.ops("inject") == []
+    body = {"approval_id": stage.approval, "choice": "once", "request_id": "r2"}
+    asked = await c.request("approval.resolve", **body)
+    assert (asked.type, asked.payload["code"]) == ("error", "storage_failing"), asked
+    assert stage.host.commands == []
     await c.send("ping")
     await c.wait_type("pong")
     async with stage.away.connect() as other:
@@ -140,7 +146,12 @@ async def goes_on(stage: Stage, c: Connection, unused: str) -> None:
     """The disk works again: what was refused can be done, once, and no word is missing."""
     await c.send("session.send", {"text": "hi", "request_id": "r1"})
     await c.wait_type("session.send.result")
-    assert len(stage.host.ops("inject")) == 1
+    body = {"approval_id": stage.approval, "choice": "once", "request_id": "r2"}
+    await c.send("approval.resolve", body)
+    await c.wait_type("approval.resolve.result")
+    resolved = await c.wait_type("approval.resolved")
+    assert resolved.payload["choice"] == "once"
+    assert [command.op for command in stage.host.commands] == ["inject", "approve"]
     async with Phone(stage.daemon.url).connect(unused) as new:
         assert new.hello_ok is not None
         assert new.hello_ok.payload["storage"] == "ok"
@@ -235,4 +246,33 @@ async def test_a_disk_that_hangs(daemon: Daemon, tmp_path: Path) -> None:
             assert len(stage.host.ops("inject")) == 1
             stage.say(3)
             await stage.over(c)
+        daemon.close()
+
+
+async def test_an_answer_that_cannot_be_stored_yet(daemon: Daemon) -> None:
+    """It is true, so it is told; it stays the same, and is stored in the end."""
+    body = {"text": "hi", "request_id": "r1"}
+    with disk.small_disk(daemon.state_dir, 2 * 2**20):
+        async with on_stage(daemon) as (stage, c):
+            stage.host.silent.add("inject")
+            await c.send("session.send", body)
+            await until(lambda: stage.host.ops("inject"))
+            with disk.filled(daemon.state_dir):
+                stage.say(1)
+                await stage.told(c, "failing")
+                stage.host.answer(stage.host.ops("inject")[0])
+                first = await c.wait_type("session.send.result")
+                await c.send("session.send", body)
+                again = await c.wait_type("session.send.result", 2)
+                assert again.payload == first.payload
+            await stage.told(c, "ok", 2)
+            stage.host.end_turn("t1")
+            await c.wait_type("run.completed")
+            await asyncio.to_thread(daemon.kill)
+            await c.wait_closed()
+            await asyncio.to_thread(daemon.start)
+            async with stage.phone.connect() as later:
+                told = await later.request("session.send", **body)
+                assert told.payload == first.payload
+            assert len(stage.host.ops("inject")) == 1
         daemon.close()

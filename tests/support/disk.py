@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 
@@ -44,6 +44,16 @@ def _mounted(place: Path, *how: str | Path) -> Iterator[Path]:
 def small_disk(place: Path, size: int) -> AbstractContextManager[Path]:
     """A file system of so many bytes at `place`."""
     return _mounted(place, "-t", "tmpfs", "-o", f"size={size}", "loomi-test")
+
+
+@contextmanager
+def read_only(place: Path) -> Iterator[None]:
+    """A mounted file system cannot be written meanwhile; nobody may be writing."""
+    _run("mount", "-o", "remount,ro", place)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", place], check=True)
 
 
 class Ext4:
@@ -125,27 +135,25 @@ def damage_header(database: Path) -> None:
         file.write(b"\x17" * 100)
 
 
-def damage(database: Path, name: str) -> None:
-    """Overwrite the first leaf of a table or an index: what was stored first."""
+def damage(database: Path, name: str, *, last: bool = False) -> None:
+    """Overwrite the first leaf of a table or an index, that of what was stored first."""
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         (root,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)
         ).fetchone()
-        leaf = _first_child(database, root, size)
     with database.open("r+b") as file:
-        file.seek((leaf - 1) * size)
+        file.seek((_leaf(file, root, size, last=last) - 1) * size)
         file.write(b"\x17" * size)
 
 
-def _first_child(database: Path, page: int, size: int) -> int:
-    """The first leaf below a page of a b-tree (the file format's interior page: types 2, 5)."""
+def _leaf(file: BinaryIO, page: int, size: int, *, last: bool) -> int:
+    """The first or last leaf below a page of a b-tree (interior pages: types 2 and 5)."""
     while True:
-        with database.open("rb") as file:
-            file.seek((page - 1) * size)
-            data = file.read(size)
+        file.seek((page - 1) * size)
+        data = file.read(size)
         if data[0] not in (2, 5):
             return page
-        cell = int.from_bytes(data[12:14], "big")
-        page = int.from_bytes(data[cell : cell + 4], "big")
+        at = 8 if last else int.from_bytes(data[12:14], "big")  # right-most child, first cell
+        page = int.from_bytes(data[at : at + 4], "big")
