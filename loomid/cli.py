@@ -1,5 +1,5 @@
 """loomictl: the owner's tool. It asks the daemon over the admin socket, never the database;
-only `db` (see `dbcli`) opens that, because it must work without a daemon.
+only `db` (see `cli_db`) opens that, because it must work without a daemon.
 
 What was asked for goes to stdout, everything else to stderr. Exit status: EXIT_CODES.
 """
@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from loomid import __version__, adminclient, cli_trace, config, terminal, values
-from loomid.dbcli import db
+from loomid.cli_db import db
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
