@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from loomid import hermescli, values
-from loomid.errors import PhoneError
+from loomid.errors import PhoneError, StorageFailing
 from loomid.lmp import pairing
 from loomid.status import device_json
 
@@ -152,8 +152,11 @@ class Admin:
             raise _no(400, "the body is a list of words")
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
-        async for line in hermescli.run(self._hub, self._mint, words):
-            await response.write(json.dumps(line).encode() + b"\n")
+        try:
+            async for line in hermescli.run(self._hub, self._mint, words):
+                await response.write(json.dumps(line).encode() + b"\n")
+        except StorageFailing as error:
+            await response.write(json.dumps({"error": error.message}).encode() + b"\n")
         return response
 
     async def _mint(self, name: str | None) -> tuple[str, bytes]:
@@ -251,6 +254,8 @@ async def _answer_in_json(request: web.Request, handler: _Handler) -> web.Stream
         raise
     except asyncio.CancelledError:
         raise
+    except StorageFailing as error:
+        return web.json_response({"error": error.message}, status=503)
     except Exception:
         log.exception("an admin call failed")
         return web.json_response({"error": "loomid met an error; its log says more"}, status=500)

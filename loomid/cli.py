@@ -1,4 +1,5 @@
-"""loomictl: the owner's tool. It asks the daemon over the admin socket, never the database.
+"""loomictl: the owner's tool. It asks the daemon over the admin socket, never the database;
+only `db` (see `cli_db`) opens that, because it must work without a daemon.
 
 What was asked for goes to stdout, everything else to stderr. Exit status: EXIT_CODES.
 """
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from loomid import __version__, cli_approvals, cli_trace, terminal, values
+from loomid.cli_db import db
 from loomid.ctl import Asked, Failed, say, show_json, span, table
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ EXIT_CODES = {
     0: "done",
     1: "refused or failed: the pairing code ran out, there is no such device, …",
     2: "the command line is wrong",
+    65: "the database is damaged, or none of this loomid",
     69: "no loomid is running, or it stopped while it was asked",
+    73: "the state directory or the database cannot be used",
+    75: "a loomid runs and holds the state directory",
     77: "the admin socket belongs to another account",
 }
 _WAIT_SLACK_S = 15.0
@@ -53,7 +58,8 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
 
     \b
     Exit status: 0 done; 1 refused or failed; 2 wrong command line;
-    69 loomid is not running; 77 the admin socket belongs to another account.
+    65 the database is damaged; 69 loomid is not running; 73 the state cannot be used;
+    75 a loomid holds it; 77 the admin socket belongs to another account.
     """
     ctx.obj = Asked(runtime_dir, state_dir)
 
@@ -173,6 +179,8 @@ def status(asked: Asked, as_json: bool) -> None:
         say(line)
     if found["log"]["failing"]:
         click.echo("STORAGE FAILS: events are not being stored; see the log")
+    if found["log"]["damaged"]:
+        click.echo("THE DATABASE IS DAMAGED; see loomictl db check")
 
 
 def _gateway_lines(found: dict[str, Any]) -> list[str]:
@@ -234,6 +242,9 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
         return
     for line in cli_trace.lines(found):
         say(line)
+
+
+main.add_command(db)
 
 
 @main.group()

@@ -7,6 +7,7 @@ What may run twice and what may not is decided in `lmp/requests.py` and `lmp/app
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from loomid.errors import (
     NotPermitted,
     PhoneError,
     RunNotActive,
+    StorageFailing,
     TooLarge,
     UnknownRun,
     UnknownType,
@@ -58,8 +60,12 @@ class Flight:
 
     fingerprint: bytes
     answer: asyncio.Future[Answer]
+    key: tuple[str, str] | None
+    """device_id, request_id; None: nobody can ask for it again."""
     asked: float | None
     """When a phone first asked, in loop time; None: only we want to know (after a restart)."""
+    unkept: Callable[[], Awaitable[None]] | None = None
+    """Stores the answer, which the disk has not taken yet."""
 
 
 class Commands:
@@ -129,8 +135,8 @@ class Commands:
         """The flight that carries this request: its own, or the one under way."""
         now = asyncio.get_running_loop().time()
         fingerprint = requests.fingerprint(frame.type, frame.body)
-        if frame.request_id is None:  # of run.*: nobody can ask for it again
-            flight = Flight(fingerprint, asyncio.Future(), now)
+        if frame.request_id is None:  # of run.*
+            flight = Flight(fingerprint, asyncio.Future(), None, now)
             self._group.create_task(self._fly(flight, self._unremembered(device, frame)))
             return flight
         key = device.device_id, frame.request_id
@@ -145,21 +151,31 @@ class Commands:
         return flight
 
     def _depart(self, key: tuple[str, str], fingerprint: bytes) -> Flight:
-        flight = self._flights[key] = Flight(fingerprint, asyncio.Future(), None)
-        flight.answer.add_done_callback(lambda _: self._flights.pop(key))
+        flight = self._flights[key] = Flight(fingerprint, asyncio.Future(), key, None)
         return flight
 
     async def _fly(self, flight: Flight, work: Awaitable[Answer]) -> None:
-        """Bring a flight to its answer, whatever happens to the phones that wait for it."""
+        """Bring a flight to its answer, whatever happens to the phones that wait for it.
+
+        It is there for repetitions until its answer is stored.
+        """
         try:
-            flight.answer.set_result(await work)
-        except PhoneError as error:
-            flight.answer.set_result(error)
-        except Exception as error:  # noqa: BLE001 - a bug in one request must not end the daemon
-            orders.report("a request", error)
-            flight.answer.set_result(Internal())
+            flight.answer.set_result(await self._landed(work))
+            if flight.unkept is not None:
+                await orders.until_stored(flight.unkept)
         finally:
             flight.answer.cancel()
+            if flight.key is not None:
+                del self._flights[flight.key]
+
+    async def _landed(self, work: Awaitable[Answer]) -> Answer:
+        try:
+            return await work
+        except PhoneError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a bug in one request must not end the daemon
+            orders.report("a request", error)
+            return Internal()
 
     async def _unremembered(self, device: Device, frame: envelope.ClientFrame) -> Answer:
         return await self._run(frame, await self._order(device, frame))
@@ -196,10 +212,16 @@ class Commands:
         return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at)
 
     async def _keep(self, who: tuple[str, str], answer: Answer) -> Answer:
+        """Store an answer, or that there is none to keep; the phone need not wait for a disk
+        that fails, as what it is told is true already."""
         if requests.kept(answer):
-            await self._vault.finish(*who, requests.dump(answer))
+            store = partial(self._vault.finish, *who, requests.dump(answer))
         else:
-            await self._vault.forget(*who)
+            store = partial(self._vault.forget, *who)
+        try:
+            await store()
+        except StorageFailing:
+            self._flights[who].unkept = store
         return answer
 
     async def _again(self, standing: Request, flight: Flight) -> Answer:
@@ -243,7 +265,9 @@ class Commands:
         try:
             value = await fate
             if asked.type == "session.send":
-                await self._tasks.begun(asked.gateway_id, value)
+                # If not now, then with the first event of its run.
+                with contextlib.suppress(StorageFailing):
+                    await self._tasks.begun(asked.gateway_id, value)
             return requests.result(self._key, asked, value)
         except CommandFailed as failed:
             return requests.refusal(failed.code)

@@ -54,6 +54,7 @@ class Config:
     name: str
     replay_window: int
     retention_s: float
+    max_db_bytes: int
     allow_insecure_bind: bool
     max_frame_bytes: int
 
@@ -107,6 +108,9 @@ SETTINGS: dict[str, Setting] = {
         "Events a phone may miss and still get when it is back.",
     ),
     "retention": Setting(values.parse_duration, "7d", "How long events and texts are kept."),
+    "max_db_size": Setting(
+        values.parse_size, "1GiB", "How large the database may become; the oldest events go first."
+    ),
     "allow_insecure_bind": Setting(
         values.yes_no, "false", "Listen beyond this host without TLS (behind a VPN, say)."
     ),
@@ -257,6 +261,7 @@ def load(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> Con
         name=found.get("name") or (socket.gethostname().split(".")[0] or "loomid")[:64],
         replay_window=found.get("replay_window", MIN_REPLAY_WINDOW),
         retention_s=found.get("retention", 7 * 86400.0),
+        max_db_bytes=found.get("max_db_size", 2**30),
         allow_insecure_bind=found.get("allow_insecure_bind", False),
         max_frame_bytes=found.get("max_frame_bytes", 1 << 20),
     )

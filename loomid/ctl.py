@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -60,6 +61,18 @@ class Asked:
         except Away:
             try:
                 return config.client_config(self._overrides, os.environ).hermes_endpoint
+            except ConfigError as error:
+                raise Failed(str(error)) from None
+
+    def state_dir(self) -> Path:
+        """Of a running loomid, else where it would be."""
+        if self._overrides["state_dir"]:
+            return Path(self._overrides["state_dir"]).absolute()
+        try:
+            return Path(self.call("GET", "/status")["state_dir"])
+        except Away:
+            try:
+                return config.client_config(self._overrides, os.environ).state_dir
             except ConfigError as error:
                 raise Failed(str(error)) from None
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid import __version__, doors, locks, notify
+from loomid import __version__, database, doors, givenup, locks, notify
 from loomid.admin import Admin
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.daemon")
 
-DATABASE = "loomid.db"
 STOP_S = 1.5
 """How long phones are given to hear of the end; the whole stop takes under two seconds."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -61,7 +60,7 @@ async def run(config: Config, *, demo: bool = False) -> None:
         held.callback(notifier.close)
         door = doors.open_door(config, notify.inherited_sockets(os.environ))
         held.callback(door.close)
-        store = await Store.open(config.state_dir / DATABASE, time.time)
+        store = await Store.open(config.state_dir / database.FILE, time.time)
         held.push_async_callback(store.close)
         events = await Log.open(
             store,
@@ -69,6 +68,8 @@ async def run(config: Config, *, demo: bool = False) -> None:
             clock=time.time,
             boot_id=_kernel_boot(),
             retention_s=config.retention_s,
+            max_db_bytes=config.max_db_bytes,
+            given_up=config.runtime_dir / givenup.FILE,
         )
         held.push_async_callback(events.close)
         try:

@@ -6,6 +6,7 @@ there. What the tables hold is the business of `store` and `vault`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -18,13 +19,17 @@ import aiosqlite
 from loomid.errors import BusyError, StateError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 T = TypeVar("T")
 
+FILE = "loomid.db"
+"""In the state directory."""
+REWRITTEN_BYTES = 64 * 2**20
 FILE_MARK = "user.loomid.file"
+BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
+"""SQLite's errors that no disk is to blame for."""
 
 # One entry a schema version, each a list of statements; only ever append.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -157,17 +162,31 @@ class Line:
         await self._connection.execute(_WORK, (lambda connection: box.append(work(connection)),))
         return box[0]
 
-    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Like run, while no other connection of ours writes."""
-        async with self._writing:
-            return await self.run(work)
+    async def alone(
+        self, work: Callable[[sqlite3.Connection], T], within_s: float | None = None
+    ) -> T:
+        """Like run, while no other connection of ours writes.
 
-    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        Raises TimeoutError when that is not to be had within so many seconds.
+        """
+        async with asyncio.timeout(within_s):
+            await self._writing.acquire()
+        try:
+            return await self.run(work)
+        finally:
+            self._writing.release()
+
+    async def write(
+        self, work: Callable[[sqlite3.Connection], T], within_s: float | None = None
+    ) -> T:
         """Run a function as one transaction; an exception rolls it back."""
-        return await self.alone(partial(_transaction, work))
+        return await self.alone(partial(_transaction, work), within_s)
 
 
 def _configure(sync: str, connection: sqlite3.Connection) -> None:
+    if not connection.execute("PRAGMA page_count").fetchone()[0]:
+        # Only a new file takes this; see `migrate` for one that an older loomid made.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError("the file system does not support SQLite's WAL mode")
@@ -223,6 +242,20 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the schema up to date. Raises StateError when a newer loomid wrote it."""
     for number in range(_version(connection), len(MIGRATIONS)):
         _transaction(partial(_step, number), connection)
+    _make_shrinkable(connection)
+
+
+def _make_shrinkable(connection: sqlite3.Connection) -> None:
+    """Old files cannot give back room. Small ones are written anew, at once; in large ones
+    free pages are used again, and a backup of them is shrinkable (docs/storage.md)."""
+    pages, size, mode = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "page_size", "auto_vacuum")
+    )
+    if mode == 0 and pages * size <= REWRITTEN_BYTES:
+        with contextlib.suppress(sqlite3.OperationalError):  # without the room for a copy, say
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("VACUUM")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -252,6 +285,7 @@ def as_startup_error(path: Path) -> Iterator[None]:
         raise StateError(f"cannot use {path}: {error}") from None
     except sqlite3.DatabaseError as error:
         raise StateError(
-            f"{path} is damaged ({error}); put a backup in its place, or move it away together "
-            "with its -wal and -shm files to start anew (every phone must pair again)"
+            f"{path} is damaged ({error}); see 'loomictl db check', put a backup in its place with "
+            "'loomictl db restore FILE', or move it away together with its -wal and -shm files to "
+            "start anew (every phone must pair again)"
         ) from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
-import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from loomid.errors import TokenExpired, TokenUsed, Unauthorized
+from loomid.errors import StorageFailing, TokenExpired, TokenUsed, Unauthorized
 from loomid.lmp import pairing
 from loomid.vault import Device
 
@@ -162,13 +162,19 @@ class Devices:
         return pairing.penalty(failures - 1)
 
     async def greeted(self, device: Device, info: DeviceInfo) -> Device:
-        """A device came back with its credential."""
-        if not device.confirmed:
-            await self._vault.confirm_device(device.device_id)
+        """A device came back with its credential.
+
+        It is not kept out when that cannot be stored; then it must come back once more.
+        """
+        confirmed = device.confirmed
+        with contextlib.suppress(StorageFailing):
+            if not confirmed:
+                await self._vault.confirm_device(device.device_id)
+                confirmed = True
         self._gone_at.pop(device.device_id, None)
         return self._seen(
             device,
-            confirmed=True,
+            confirmed=confirmed,
             model=info.model[:_INFO_CHARS] or device.model,
             os=info.os[:_INFO_CHARS] or device.os,
             app_version=info.app_version[:_INFO_CHARS] or device.app_version,
@@ -198,7 +204,7 @@ class Devices:
                 await self._vault.seen(
                     device_id, device.last_seen, device.model, device.os, device.app_version
                 )
-            except sqlite3.Error:
+            except StorageFailing:
                 self._unsaved.add(device_id)
                 raise
 
@@ -236,7 +242,7 @@ class Devices:
         known = self._known.pop(device_id, None)
         try:
             gone = await self._vault.remove_device(device_id)
-        except sqlite3.Error:
+        except StorageFailing:
             if known is not None:  # else it would be back after the next start, unasked
                 self._known[device_id] = known
             raise

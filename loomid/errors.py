@@ -155,6 +155,13 @@ class NotPermitted(PhoneError):
     summary = "This cannot be done with that run or task."
 
 
+class StorageFailing(PhoneError):
+    """Before hello.ok it ends the connection, after it only the request."""
+
+    code = "storage_failing"
+    summary = "The server cannot write to its disk at the moment; nothing was done."
+
+
 class Internal(PhoneError):
     code = "internal"
     fatal = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sqlite3
 import traceback
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,8 +14,9 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import UNSET
 
+from loomid.alarm import Alarm
 from loomid.devices import Devices
-from loomid.errors import Internal, PhoneError, Unauthorized
+from loomid.errors import Internal, PhoneError, StorageFailing, Unauthorized
 from loomid.lmp import envelope, frames, pairing
 from loomid.lmp.session import Code, Timing
 from loomid.log import Gone
@@ -104,6 +104,7 @@ class Hub:
         self._admitting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: int | None = None
         self._empty = asyncio.Event()
+        self._alarm = Alarm(events.health, self._tell_all, clock)
         self._pace = Pace(events, self._wake_all, lambda: len(self._live))
 
     async def load(self) -> None:
@@ -111,12 +112,14 @@ class Hub:
         await self._devices.load()
 
     async def run(self) -> None:
-        """Remove what was never claimed, until cancelled."""
-        while True:
-            await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
-            with _tried_again():
-                await self._devices.tend(self._live.keys())
-            self.tally.keep({device.device_id for device in self._devices.all()})
+        """Remove what was never claimed, tell of the disk, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._alarm.run())
+            while True:
+                await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
+                with _tried_again():
+                    await self._devices.tend(self._live.keys())
+                self.tally.keep({device.device_id for device in self._devices.all()})
 
     # ── pairing and management ──────────────────────────────────────────────
 
@@ -258,6 +261,7 @@ class Hub:
             limits=frames.Limits(
                 max_frame_bytes=config.max_frame_bytes, max_text_chars=config.max_text_chars
             ),
+            storage=self._alarm.status.storage,
         )
         body = envelope.encode_payload(payload)
         return envelope.render(start.seq, envelope.frame_parts("hello.ok", now, None, None, body))
@@ -337,6 +341,10 @@ class Hub:
         if self._closing is not None and not self._phones:
             self._empty.set()
 
+    def _tell_all(self, status: frames.ServerStatus) -> None:
+        for phone in self._live.values():
+            phone.tell("server.status", status)
+
     def _wake_all(self) -> None:
         for phone in self._live.values():
             phone.wake()
@@ -355,8 +363,8 @@ def _tried_again() -> Iterator[None]:
     """A disk that fails does not end what can go on without it."""
     try:
         yield
-    except sqlite3.Error as error:
-        log.error("cannot store what is new about devices: %s", error)
+    except StorageFailing:
+        log.error("cannot store what is new about devices yet")
 
 
 def _end(phone: Phone) -> tuple[int, str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from loomid.database import Line
+    from loomid.durable import Durable
     from loomid.lmp.frames import Event
 
 ENDED_KEPT = 10_000
@@ -68,12 +69,12 @@ def _put(line: sqlite3.Connection, entry: Entry) -> None:
 
 
 class Ledger:
-    """What is asked and changed outside of the log's batches.
+    """What is asked and changed outside of the log's batches. Any call may raise StorageFailing.
 
     `safe` commits survive a power loss; `quick` is the log's own connection.
     """
 
-    def __init__(self, safe: Line, quick: Line) -> None:
+    def __init__(self, safe: Durable, quick: Line) -> None:
         self._safe = safe
         self._quick = quick
 

@@ -46,15 +46,34 @@ def prepare(config: Config) -> Locks:
     return locks
 
 
+def hold_state(path: Path) -> Locks:
+    """Make and lock the state directory alone, to work on it while no loomid runs."""
+    _make(path, "state")
+    locks = Locks()
+    try:
+        locks.take(path / "state.lock", "state")
+    except BaseException:
+        locks.release()
+        raise
+    return locks
+
+
 def _make(path: Path, what: str) -> None:
     """A directory that others may write to is refused rather than changed: it may be /tmp."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
     except OSError as error:
-        raise StateError(f"{what} directory {path}: {error.strerror}") from None
+        raise _unusable(path, what, error) from None
     if stat.S_IMODE(found.st_mode) & 0o022:
         raise StateError(f"{what} directory {path}: others may write to it; chmod it to 700")
+
+
+def _unusable(path: Path, what: str, error: OSError) -> StateError:
+    return StateError(
+        f"{what} directory {path}: {error.strerror}; give this account a place to write there,"
+        f" or choose another with LOOMI_{what.upper()}_DIR"
+    )
 
 
 class Locks:
@@ -69,7 +88,7 @@ class Locks:
         try:
             file = os.open(path, flags, 0o600)
         except OSError as error:
-            raise StateError(f"{what} directory {path.parent}: {error.strerror}") from None
+            raise _unusable(path.parent, what, error) from None
         self._files.append(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +101,7 @@ class Locks:
             os.ftruncate(file, 0)
             os.write(file, b"%d\n" % os.getpid())
         except OSError as error:
-            raise StateError(f"{what} directory {path.parent}: {error.strerror}") from None
+            raise _unusable(path.parent, what, error) from None
 
     def release(self) -> None:
         """Let go of all locks."""

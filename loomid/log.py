@@ -7,7 +7,6 @@ whatever happens to the process, the machine or the file. It knows no devices.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 import time
@@ -16,15 +15,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from loomid import givenup
+from loomid.database import BUGS
+from loomid.givenup import GivenUp
 from loomid.lmp import envelope, facts, frames
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
+from loomid.room import MAX_DB_BYTES
 from loomid.stamps import Stamps
 from loomid.store import Rows
+from loomid.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from loomid.lmp.facts import Arrival
     from loomid.lmp.frames import Event
@@ -40,15 +45,8 @@ RETENTION_S = 7 * 86_400.0
 COMMIT_S = 1.0
 LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get through, too
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
-TEND_S = 1.0
-FORGET_S = 60.0
 NOT_A_TURN = "~"  # how the tags begin that are not turn ids
-SLICE = 500
-SLICE_PAUSE_S = 0.02
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
-CHECKPOINT_BYTES = 16 * 2**20
-WAL_BYTES = 64 * 2**20
-_BUGS = (sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
 @dataclass(slots=True)
@@ -119,24 +117,34 @@ class Log:
         *,
         window: int,
         retention_s: float,
+        max_db_bytes: int,
         clock: Callable[[], float],
+        given_up: GivenUp,
     ) -> None:
         self.window = max(window, MIN_WINDOW)
         self.projection = Projection()
         self.stamps = Stamps(clock)
         self.unencodable = 0
         """Events that were dropped because they cannot be JSON."""
-        self.failing_since: float | None = None
+        self.health = store.health
         self._store = store
         self._taken = positions
-        self._retention_s = retention_s
         self._clock = clock
         self._ring = Ring(self.window)
         self._in_flight: int | None = None  # first position of the batch being committed
         self._undo_after: int | None = None
+        self._given_up = given_up
         self._next_fact = 1
-        self._written = 0  # bytes since the last checkpoint, about
         self._committing = asyncio.Lock()
+        self.upkeep = Upkeep(
+            store,
+            positions,
+            floor=lambda: self._ring.window_floor,
+            committing=self._committing.locked,
+            clock=clock,
+            retention_s=retention_s,
+            max_bytes=max_db_bytes,
+        )
         self._watchers: dict[object, Callable[[], None]] = {}
 
     @classmethod
@@ -148,11 +156,27 @@ class Log:
         clock: Callable[[], float],
         boot_id: str,
         retention_s: float = RETENTION_S,
+        max_db_bytes: int = MAX_DB_BYTES,
+        given_up: Path | None = None,
     ) -> Log:
-        """Begin a new start and load the window; `boot_id` is the kernel's."""
+        """Begin a new start and load the window; `boot_id` is the kernel's.
+
+        `given_up`: where batches are noted that may be stored or not; better not on the
+        database's own disk.
+        """
+        note = GivenUp(given_up or store.path.with_name(givenup.FILE))
         with store.opening():
-            positions = await Positions.open(store, boot_id)
-            self = cls(store, positions, window=window, retention_s=retention_s, clock=clock)
+            positions = await Positions.open(store, boot_id, note.read())
+            note.clear()
+            self = cls(
+                store,
+                positions,
+                window=window,
+                retention_s=retention_s,
+                max_db_bytes=max_db_bytes,
+                clock=clock,
+                given_up=note,
+            )
             await self._load()
         return self
 
@@ -213,8 +237,16 @@ class Log:
         return self._ring.read(after, limit)
 
     async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[Entry]:
-        """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay."""
-        rows = await self._store.lasting(after, upto, limit, since)
+        """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay.
+
+        Raises StorageFailing.
+        """
+        if self._undo_after is not None:
+            upto = min(upto, self._undo_after)  # beyond may be stored what was given up
+        try:
+            rows = await self._store.lasting(after, upto, limit, since)
+        except sqlite3.Error as error:
+            raise self.health.unreadable(error) from None
         return [_entry(row, replay=True) for row in rows]
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -269,18 +301,20 @@ class Log:
         self, encoded: list[tuple[Event, bytes]], base: Rows, patience_s: float
     ) -> bool:
         try:
+            if self.upkeep.room.tight:
+                await self.upkeep.room.squeeze()
             if self._taken.left < len(encoded):
                 await self._taken.reserve()
             rows = self._numbered(encoded, base)
             await self._append(rows, patience_s)
-        except _BUGS:
+        except BUGS:
             raise
         except (sqlite3.Error, TimeoutError) as error:
-            self._failed(error)
+            self.health.failed(error)
             return False
         self._undo_after = None
-        self._written += COMMIT_BYTES + sum(len(row[-1]) for row in rows.events)
-        self._recovered()
+        self.upkeep.room.wrote(COMMIT_BYTES + sum(len(row[-1]) for row in rows.events))
+        self.health.recovered()
         self._show(rows.events, encoded)
         return True
 
@@ -318,7 +352,9 @@ class Log:
         except TimeoutError as error:
             rows.abandoned = True
             # Too late to stop a COMMIT that is already running: the next attempt
-            # removes what it left.
+            # removes what it left, or the next start moves it.
+            if count and not await self._given_up.note(last - count + 1, last):
+                await self._store.settle()
             self._give_up(error)
             await self._store.settle()
             raise
@@ -333,7 +369,7 @@ class Log:
         """The positions of the attempt will never be events: nobody need wait for them."""
         self._undo_after = self._ring.last
         self._in_flight = None
-        self._failed(error)
+        self.health.failed(error)
         self._notify()
 
     def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:
@@ -345,53 +381,8 @@ class Log:
         self.stamps.shown(rows[0][0], [event for event, _ in encoded])
         self._notify()
 
-    def _failed(self, error: Exception) -> None:
-        if self.failing_since is None:
-            self.failing_since = self._clock()
-            log.error("cannot store: %s; trying until it works", str(error) or "too slow")
-
-    def _recovered(self) -> None:
-        if self.failing_since is not None:
-            log.warning("stored again after %.1f s", self._clock() - self.failing_since)
-            self.failing_since = None
-
     # ── housekeeping ────────────────────────────────────────────────────────
 
     async def tend(self) -> None:
-        """Reserve positions, checkpoint and forget what is old; runs until cancelled."""
-        forgotten_at = 0.0
-        while True:
-            try:
-                await self._upkeep()
-                if not 0 <= self._clock() - forgotten_at < FORGET_S:
-                    await self.forget()
-                    forgotten_at = self._clock()
-            except sqlite3.Error as error:
-                self._failed(error)
-            with contextlib.suppress(TimeoutError):
-                # A storm of snapshots takes many positions within a second.
-                async with asyncio.timeout(TEND_S):
-                    await self._taken.wanted.wait()
-            if self.failing_since is not None:
-                await asyncio.sleep(TEND_S)
-
-    async def _upkeep(self) -> None:
-        stuck = self.failing_since is not None and not self._committing.locked()
-        if stuck or self._taken.wanted.is_set():
-            await self._taken.reserve()
-            if stuck:
-                self._recovered()
-        if self._written > CHECKPOINT_BYTES:
-            self._written = 0
-            await self._store.checkpoint(alone=self._store.unsaved() > WAL_BYTES)
-
-    async def forget(self) -> None:
-        """Delete what is older than the retention, in small slices; never the window."""
-        before = self._clock() - self._retention_s
-        after: int | None = 0
-        while after is not None:
-            upto = self._ring.window_floor
-            after = await self._store.forget_events(before, upto, after, SLICE)
-            await asyncio.sleep(SLICE_PAUSE_S)
-            await self._upkeep()
-        await self._store.forget_rest(before)
+        """Look after the database beside the commits; runs until cancelled."""
+        await self.upkeep.run()

@@ -198,7 +198,7 @@ METRICS: tuple[Measure, ...] = (
         "storage_failing",
         (),
         "1 while events cannot be stored, else 0.",
-        lambda now: int(now.log.failing_since is not None),
+        lambda now: int(now.log.health.failing_since is not None),
     ),
     Measure(
         "window_events",

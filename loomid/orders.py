@@ -8,11 +8,11 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from loomid.errors import GatewayOffline, OutcomeUnknown
+from loomid.errors import GatewayOffline, OutcomeUnknown, StorageFailing
 from loomid.gateway import CommandFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from loomid.gateway import Gateways
 
@@ -75,6 +75,17 @@ async def recall(
             raise CommandFailed(result.error, result.detail)
         return result.value
     raise OutcomeUnknown
+
+
+async def until_stored(work: Callable[[], Awaitable[None]]) -> None:
+    """Store what is known already, however long the disk fails."""
+    while True:
+        try:
+            await work()
+        except StorageFailing:
+            await asyncio.sleep(_LONGEST_PAUSE_S)
+        else:
+            return
 
 
 def report(what: str, error: Exception) -> None:

@@ -153,6 +153,11 @@ class Phone:
                     await self._socket.receive()
         self._socket.drop()
 
+    def tell(self, type_: str, payload: Payload) -> None:
+        """Send a control frame of the server's own accord."""
+        if self.outbox is not None and self.ended is None:
+            self._send(type_, payload)
+
     def drop(self) -> None:
         """Wait for the phone no longer."""
         self._socket.drop()

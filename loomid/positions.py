@@ -31,19 +31,22 @@ class Exhausted(LoomiError):
 class Positions:
     """The counter of one start, and what is known of the starts before."""
 
-    def __init__(self, store: Store, starts: list[Start]) -> None:
+    def __init__(self, store: Store, starts: list[Start], last: int) -> None:
         self._store = store
         self._starts = starts
         self._reserving = asyncio.Lock()
         self.wanted = asyncio.Event()
         """Set when it is time to reserve more."""
         # The first position of a start is nobody's: it stands for "nothing seen yet".
-        self.last = starts[-1].first
+        self.last = last
 
     @classmethod
-    async def open(cls, store: Store, kernel: str) -> Positions:
-        """Begin a start; `kernel` is the boot id of the machine."""
-        return cls(store, await store.begin(BLOCK, kernel, STARTS_KEPT))
+    async def open(cls, store: Store, kernel: str, given_up: list[tuple[int, int]]) -> Positions:
+        """Begin a start; `kernel` is the boot id of the machine.
+
+        `given_up`: events between these positions get new ones.
+        """
+        return cls(store, *await store.begin(BLOCK, kernel, STARTS_KEPT, given_up))
 
     async def close(self) -> None:
         """Record a clean stop and give back what was not handed out."""

@@ -6,6 +6,7 @@ Who may answer is decided in `lmp/approvals.py`, and the ledger knows what becam
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
@@ -107,9 +108,10 @@ class Resolver:
             reason = await returned
             if reason is None:
                 answer = requests.dump(accepted(claim))
-                await self._vault.finish(claim.device_id, claim.request_id, answer)
+                who = claim.device_id, claim.request_id
+                await orders.until_stored(partial(self._vault.finish, *who, answer))
             else:
-                await self._give_back(claim, reason)
+                await orders.until_stored(partial(self._give_back, claim, reason))
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
             orders.report("the answer to an approval", error)
         finally:

@@ -62,8 +62,9 @@ class Status:
             "log": {
                 "position": self._events.visible,
                 "window": self._events.window,
-                "failing": self._events.failing_since is not None,
-                "failing_since": self._events.failing_since,
+                "failing": self._events.health.failing_since is not None,
+                "failing_since": self._events.health.failing_since,
+                "damaged": self._events.health.damaged,
             },
         }
 

@@ -7,18 +7,21 @@ vault's) a power loss too. Nothing is decided here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from loomid import ledger
+from loomid import ledger, wal
 from loomid.database import Line, as_startup_error, migrate, prepare
+from loomid.durable import Durable
 from loomid.errors import StateError
+from loomid.health import Health
 from loomid.ledger import Ledger
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival
+from loomid.tidy import Tidy
 
 if TYPE_CHECKING:
     import sqlite3
@@ -28,12 +31,12 @@ if TYPE_CHECKING:
 
     from loomid.lmp.frames import Event
 
-BOOTS_KEPT = 64
-"""Of a gateway; of one that fails at each start there may be thousands in a week."""
 ENDED_KEPT = 1_000
 ROWS_AT_ONCE = 256
 LOG_BUSY_S = 0.5
-SAFE_BUSY_S = 10.0
+SAFE_BUSY_S = 2.0
+START_BUSY_S = 10.0
+"""How long another process may hold the database before that is an error."""
 
 
 class AbandonedError(Exception):
@@ -52,6 +55,8 @@ class Start:
     reserved: int
     broken: bool
 
+
+log = logging.getLogger("loomid.store")
 
 EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
 """position, ts, type, task_id, run_id, lasting, payload"""
@@ -91,14 +96,24 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, file: str, line: Line, safe: Line, clock: Callable[[], float]
+        self,
+        path: Path,
+        file: str,
+        line: Line,
+        safe: Line,
+        clock: Callable[[], float],
+        *,
+        cut: bool,
     ) -> None:
-        self._path = path
+        self._cut = cut
+        self.path = path
         self._file = file
         self._line = line
         self._clock = clock
+        self.health = Health(clock)
         self.safe = safe
-        self.ledger = Ledger(safe, line)
+        self.ledger = Ledger(Durable(safe, self.health), line)
+        self.tidy = Tidy(path, line, safe)
 
     @classmethod
     async def open(cls, path: Path, clock: Callable[[], float]) -> Store:
@@ -115,15 +130,24 @@ class Store:
                 "the directory or choose another with LOOMI_STATE_DIR"
             ) from None
         writing = asyncio.Lock()
+        written = wal.last_commit(path)
         with as_startup_error(path):
-            safe = await Line.open(path, writing, SAFE_BUSY_S, "FULL")
+            safe = await Line.open(path, writing, START_BUSY_S, "FULL")
             try:
+                cut = written is None or written > (written and wal.last_read(path))
                 await safe.run(migrate)
+                await safe.run(_patient)
                 line = await Line.open(path, writing, LOG_BUSY_S, "NORMAL")
             except BaseException:
                 await safe.close()
                 raise
-        return cls(path, file, line, safe, clock)
+        if cut:
+            log.critical(
+                "the write-ahead log of %s is damaged: what was stored last is lost, and phones"
+                " are told that they missed something; see 'loomictl db check'",
+                path,
+            )
+        return cls(path, file, line, safe, clock, cut=cut)
 
     async def close(self) -> None:
         """Close both connections."""
@@ -140,19 +164,27 @@ class Store:
 
     def opening(self) -> AbstractContextManager[None]:
         """Errors of the first reads mean what they mean in `open`."""
-        return as_startup_error(self._path)
+        return as_startup_error(self.path)
 
     # ── starts and positions ────────────────────────────────────────────────
 
-    async def begin(self, block: int, kernel: str, keep: int) -> list[Start]:
-        """Record a new start above every position of the past and the clock; all, it last."""
+    async def begin(
+        self, block: int, kernel: str, keep: int, given_up: list[tuple[int, int]]
+    ) -> tuple[list[Start], int]:
+        """Record a new start above every position of the past and the clock; all, it last.
 
-        def work(connection: sqlite3.Connection) -> list[Start]:
+        Events between positions that were given up move into it: nobody has seen them.
+        Also the last position in use.
+        """
+
+        def work(connection: sqlite3.Connection) -> tuple[list[Start], int]:
             last = connection.execute(
                 "SELECT kernel, file, clean FROM start ORDER BY id DESC LIMIT 1"
             ).fetchone()
-            # Power loss, or another file than the one the last start wrote.
-            broken = bool(last) and ((not last[2] and last[0] != kernel) or last[1] != self._file)
+            # Power loss, another file than the one the last start wrote, or a damaged one.
+            broken = bool(last) and (
+                (not last[2] and last[0] != kernel) or last[1] != self._file or self._cut
+            )
             connection.execute(
                 """INSERT INTO start (first, reserved, kernel, file, broken)
                 SELECT first, first + ?, ?, ?, ? FROM (SELECT 1 + max(?,
@@ -164,7 +196,8 @@ class Store:
                 "DELETE FROM start WHERE id <= (SELECT max(id) FROM start) - ?", (keep,)
             )
             rows = connection.execute("SELECT id, first, reserved, broken FROM start ORDER BY id")
-            return [Start(row[0], row[1], row[2], bool(row[3])) for row in rows]
+            starts = [Start(row[0], row[1], row[2], bool(row[3])) for row in rows]
+            return starts, _move(connection, given_up, starts[-1].first)
 
         return await self.safe.write(work)
 
@@ -229,68 +262,10 @@ class Store:
     async def _rows(self, sql: str, *parameters: Any) -> list[Any]:  # noqa: ANN401 - SQL values
         return await self.safe.run(lambda line: line.execute(sql, parameters).fetchall())
 
-    async def forget_events(self, before: float, upto: int, after: int, count: int) -> int | None:
-        """Delete events older than `before` among the next `count` in (after, upto].
-
-        What is still alive stays. The position to go on after, or None at the end.
-        """
-
-        def work(connection: sqlite3.Connection) -> int | None:
-            rows = connection.execute(
-                "SELECT position, ts FROM event WHERE position > ? AND position <= ?"
-                " ORDER BY position LIMIT ?",
-                (after, upto, count),
-            ).fetchall()
-            old = [row[0] for row in rows if row[1] < before]
-            if old:
-                connection.execute(
-                    """DELETE FROM event WHERE position BETWEEN ? AND ? AND ts < ?
-                    AND position NOT IN (SELECT position FROM live) AND (run_id IS NULL
-                    OR run_id NOT IN (SELECT id FROM live WHERE kind = 'run'))""",
-                    (old[0], old[-1], before),
-                )
-                connection.execute(
-                    "INSERT OR REPLACE INTO meta VALUES ('forgotten', ?)", (old[-1],)
-                )
-            return rows[-1][0] if len(old) == count else None
-
-        return await self._line.write(work)
-
     async def forgotten(self) -> int:
         """Every event up to here may have been forgotten."""
         rows = await self._rows("SELECT value FROM meta WHERE name = 'forgotten'")
         return int(rows[0][0]) if rows else 0
-
-    async def forget_rest(self, before: float) -> None:
-        """Delete tasks, ended approvals and acknowledgements older than `before`.
-
-        Not the last of a process whose facts are still needed: it is not over yet. The facts
-        themselves go when they are needed no more, and not before (see `release`).
-        """
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(_FORGET_ACKS, (before, BOOTS_KEPT))
-            connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
-            ledger.forget(connection, before)
-
-        await self._line.write(work)
-
-    def unsaved(self) -> int:
-        """Bytes of the write-ahead log."""
-        with contextlib.suppress(OSError):
-            return self._path.with_name(self._path.name + "-wal").stat().st_size
-        return 0
-
-    async def checkpoint(self, *, alone: bool) -> None:
-        """Move the write-ahead log into the database; `alone` keeps writers out meanwhile."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-        if alone:
-            await self.safe.alone(work)
-        else:
-            await self.safe.run(work)
 
     # ── facts ───────────────────────────────────────────────────────────────
 
@@ -331,6 +306,21 @@ class Store:
         return {(gateway_id, boot): n for gateway_id, boot, n in rows}
 
 
+def _move(connection: sqlite3.Connection, given_up: list[tuple[int, int]], after: int) -> int:
+    """Move events to the positions after that one; the last of these."""
+    sql = "SELECT position FROM event WHERE position BETWEEN ? AND ?"
+    found = {row[0] for bounds in given_up for row in connection.execute(sql, bounds)}
+    for new, old in enumerate(sorted(found), after + 1):
+        connection.execute("UPDATE event SET position = ? WHERE position = ?", (new, old))
+        connection.execute("UPDATE live SET position = ? WHERE position = ?", (new, old))
+    return after + len(found)
+
+
+def _patient(connection: sqlite3.Connection) -> None:
+    """From now on somebody waits for an answer."""
+    connection.execute(f"PRAGMA busy_timeout = {int(SAFE_BUSY_S * 1000)}")
+
+
 def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many = connection.executemany
     if rows.undo_after is not None:
@@ -364,10 +354,6 @@ def _insert_events(connection: sqlite3.Connection, events: list[EventRow]) -> No
 
 
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
-_FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
-    SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
-    row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)
-    WHERE place > ?2)) AND (gateway_id, boot) NOT IN (SELECT gateway_id, boot FROM fact)"""
 _ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
     SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
 _TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))

@@ -92,6 +92,22 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
+_SIZES = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+MIN_DB_BYTES = 64 * 2**20
+"""The write-ahead log and what phones may still resume from need their room."""
+
+
+def parse_size(value: object) -> int:
+    """Bytes, or a number with one of the units KiB, MiB, GiB, TiB."""
+    match = re.fullmatch(r"(\d{1,15})\s*((?:[KMGT]IB)?)", str(value).strip().upper(), re.ASCII)
+    if match is None or isinstance(value, bool):
+        raise ValueError('a size such as "1GiB", "512MiB" or a number of bytes is needed')
+    size = int(match[1]) * _SIZES[match[2]]
+    if not MIN_DB_BYTES <= size <= 2**40:
+        raise ValueError("between 64MiB and 1TiB")
+    return size
+
+
 def whole(low: int, high: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\d{1,12}", value.strip(), re.ASCII):

@@ -1,6 +1,7 @@
 """Devices, pairing tokens, requests and tasks: one function, one transaction.
 
-What is written here is on disk, power loss included, when the call returns.
+What is written here is on disk, power loss included, when the call returns. Every call
+may raise StorageFailing; nothing has changed then.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import secrets
 from dataclasses import astuple, dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from loomid.durable import Durable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -101,7 +104,7 @@ class Vault:
     """The durable half of the store."""
 
     def __init__(self, store: Store) -> None:
-        self._line = store.safe
+        self._line = Durable(store.safe, store.health)
 
     async def _rows(self, sql: str, *parameters: Any) -> list[Any]:  # noqa: ANN401 - SQL values
         return await self._line.run(lambda line: line.execute(sql, parameters).fetchall())

@@ -15,6 +15,7 @@ from aiohttp import WebSocketError, WSMsgType, web
 
 from loomid import values
 from loomid.doors import BACKLOG
+from loomid.errors import StorageFailing
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
 from loomid.writer import SocketClosed
@@ -149,7 +150,10 @@ class Web:
             name = None if asked.name is None else values.parse_name(asked.name)
         except ValueError:
             raise web.HTTPBadRequest from None
-        token, expires = await self._hub.mint(name, asked.ttl)
+        try:
+            token, expires = await self._hub.mint(name, asked.ttl)
+        except StorageFailing:
+            raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"}) from None
         config = self._config
         qr = pairing.qr(config.public_url, token, config.server_name, config.fingerprint)
         return web.json_response({**qr, "expires_at": expires}, headers=_NO_STORE)

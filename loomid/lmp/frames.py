@@ -55,6 +55,7 @@ class HelloOk(Payload, frozen=True, kw_only=True):
     gateways: list[GatewayInfo] | UnsetType = UNSET
     heartbeat: Heartbeat | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
+    storage: Literal["ok", "failing"] | UnsetType = UNSET
 
 
 class ErrorPayload(Payload, frozen=True, kw_only=True):
@@ -75,6 +76,13 @@ class Pong(Payload, frozen=True, kw_only=True):
 
 class SnapshotDone(Payload, frozen=True, kw_only=True):
     pass
+
+
+class ServerStatus(Payload, frozen=True, kw_only=True):
+    """Whether the server can store what happens, and since when."""
+
+    storage: Literal["ok", "failing"]
+    since: float
 
 
 class SendResult(Payload, frozen=True, kw_only=True):
@@ -353,6 +361,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "ping": Ping,
     "pong": Pong,
     "snapshot.done": SnapshotDone,
+    "server.status": ServerStatus,
     "session.send.result": SendResult,
     "run.cancel.result": RunResult,
     "run.pause.result": RunResult,

@@ -18,6 +18,7 @@ from loomid.errors import (
     Internal,
     PhoneError,
     RateLimited,
+    StorageFailing,
     TokenExpired,
     TokenUsed,
     TooLarge,
@@ -105,6 +106,7 @@ _CLOSE_OF: dict[type[PhoneError], int] = {
     TokenUsed: Code.UNAUTHORIZED,
     HelloTimeout: Code.HELLO_TIMEOUT,
     TooLarge: Code.TOO_LARGE,
+    StorageFailing: Code.INTERNAL,
     Internal: Code.INTERNAL,
 }
 

@@ -37,7 +37,7 @@ def test_defaults():
     assert found.runtime_dir == found.state_dir / "run"
     assert (found.replay_window, found.retention_s) == (512, 7 * 86400)
     assert (found.tls, found.public_url, found.allow_insecure_bind) == (False, None, False)
-    assert found.max_frame_bytes == 1 << 20
+    assert (found.max_frame_bytes, found.max_db_bytes) == (1 << 20, 1 << 30)
     assert found.name
 
 
@@ -54,7 +54,7 @@ def test_every_key_from_a_file(tmp_path):
         'listen = "[::1]:0"\nstate_dir = "s"\nruntime_dir = "/run/x"\ntls_cert = "c.pem"\n'
         'tls_key = "~/k.pem"\npublic_url = "wss://h.example"\nname = "Küche"\n'
         'replay_window = 1024\nretention = "12h"\nallow_insecure_bind = true\n'
-        "max_frame_bytes = 65536\n",
+        'max_frame_bytes = 65536\nmax_db_size = "2 GiB"\n',
     )
     assert set(config.SETTINGS) <= {
         line.split(" ")[0] for line in (tmp_path / "l.toml").read_text().splitlines()
@@ -68,6 +68,21 @@ def test_every_key_from_a_file(tmp_path):
     assert found.public_url == "wss://h.example/ws"
     assert (found.name, found.replay_window, found.retention_s) == ("Küche", 1024, 43200)
     assert (found.allow_insecure_bind, found.max_frame_bytes) == (True, 65536)
+    assert found.max_db_bytes == 2 << 30
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("64MiB", 64 << 20), ("67108864", 64 << 20), (1 << 40, 1 << 40), ("65536 kib", 64 << 20)],
+)
+def test_sizes(said, meant):
+    assert values.parse_size(said) == meant
+
+
+@pytest.mark.parametrize("said", ["63MiB", "2TiB", "1GB", "-1", "", "1.5GiB", 1e9, True, None])
+def test_what_is_no_size(said):
+    with pytest.raises(ValueError, match=r"1GiB|between 64MiB"):
+        values.parse_size(said)
 
 
 def test_where_the_file_is(tmp_path, monkeypatch):

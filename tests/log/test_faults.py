@@ -15,7 +15,7 @@ import pytest
 from loomid.log import Batch, Log
 from loomid.store import Store
 from loomid.vault import Vault
-from tests.support.log import arrival, delta, open_log, push, text_of
+from tests.support.log import arrival, delta, open_log, push, started, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
             other.execute("BEGIN IMMEDIATE")
             async with asyncio.TaskGroup() as group:
                 group.create_task(push(log, "a", "b"))
-                await until(lambda: log.failing_since is not None)
+                await until(lambda: log.health.failing_since is not None)
                 controls = []
                 for _ in range(100):
                     position = log.take_position()
@@ -54,12 +54,12 @@ async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
                 assert await texts(log, start) == ["before"]
                 await asyncio.sleep(1.0)
                 other.execute("ROLLBACK")
-        assert log.failing_since is None
+        assert log.health.failing_since is None
         assert await texts(log, start) == ["before", "a", "b"]
         shown = [one.position for one in log.read(start + 1, 9)]
         assert min(shown) > max(controls)
         assert log.visible == max(shown)
-    said = [one.levelno for one in caplog.records if one.name == "loomid.log"]
+    said = [one.levelno for one in caplog.records if one.name == "loomid.health"]
     assert said == [logging.ERROR, logging.WARNING]
     async with open_log(path) as log:
         assert await texts(log, start) == ["before", "a", "b"]
@@ -72,7 +72,7 @@ async def test_a_failed_attempt_burns_no_positions(path: Path):
             other.execute("BEGIN IMMEDIATE")
             async with asyncio.TaskGroup() as group:
                 group.create_task(push(log, "a"))
-                await until(lambda: log.failing_since is not None)
+                await until(lambda: log.health.failing_since is not None)
                 other.execute("ROLLBACK")
         assert log.visible == start + 1
 
@@ -100,7 +100,7 @@ async def test_a_stalled_disk(path: Path, statement: str):
             waiting = log.take_position()
             assert log.visible < waiting
             await until(lambda: log.visible >= waiting)
-            assert log.failing_since is not None
+            assert log.health.failing_since is not None
             control = log.take_position()
             assert log.visible == control
             assert await texts(log, start) == ["before"]
@@ -112,6 +112,69 @@ async def test_a_stalled_disk(path: Path, statement: str):
         await log.close()
     async with open_log(path) as log:
         assert list(log.read(start, 99)) == shown
+
+
+async def test_killed_after_a_stalled_commit_that_succeeded(path: Path):
+    """Phones have seen later numbers: what was stored gets new ones, and comes once."""
+    go, hung = threading.Event(), threading.Event()
+
+    def stall(executed: str) -> None:
+        if executed == "COMMIT" and not go.is_set():
+            hung.set()
+            go.wait(30)
+
+    async with await Store.open(path, time.time) as store:
+        log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
+        start = log.visible
+        await push(log, "before")
+        await store._line.run(lambda connection: connection.set_trace_callback(stall))
+        async with asyncio.TaskGroup() as group:
+            batch = Batch([started("run_9"), delta("a"), delta("b")], [(arrival(1), "t")])
+            storing = group.create_task(log.commit(batch))
+            await until(hung.is_set)
+            waiting = log.take_position()
+            await until(lambda: log.visible >= waiting)
+            seen = log.take_position()
+            assert await log.lasting(start, seen, 99, 0.0) == []
+            storing.cancel()
+            go.set()
+    async with open_log(path, clean=False) as log:
+        assert log.resumable(seen)
+        entries = log.read(seen, 9)
+        assert [entry.type for entry in entries] == ["run.started", "run.delta", "run.delta"]
+        assert log.read(start, 9)[1:] == entries
+        assert log.visible == entries[-1].position
+        assert list(log.projection.live_runs()) == ["run_9"]
+        await push(log, "c")
+    async with open_log(path) as log:
+        assert log.read(seen, 9)[:3] == entries
+        assert list(log.projection.live_runs()) == ["run_9"]
+
+
+async def test_given_up_without_a_place_for_the_note(path: Path):
+    """Nothing is shown behind a batch until it is known what became of it."""
+    go, hung = threading.Event(), threading.Event()
+
+    def stall(executed: str) -> None:
+        if executed == "COMMIT" and not go.is_set():
+            hung.set()
+            go.wait(30)
+
+    async with await Store.open(path, time.time) as store:
+        nowhere = path.parent / "no" / "where"
+        log = await Log.open(store, window=512, clock=time.time, boot_id="kernel", given_up=nowhere)
+        start = log.visible
+        await store._line.run(lambda connection: connection.set_trace_callback(stall))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(push(log, "a"))
+            await until(hung.is_set)
+            behind = log.take_position()
+            with pytest.raises(TimeoutError):
+                await until(lambda: log.visible >= behind, 2.5)
+            go.set()
+        assert await texts(log, start) == ["a"]
+        assert log.visible > behind
+        await log.close()
 
 
 async def test_a_full_disk(path: Path):
@@ -126,7 +189,7 @@ async def test_a_full_disk(path: Path):
         await store._line.run(room(1))  # as small as the file is
         async with asyncio.TaskGroup() as group:
             group.create_task(push(log, "x" * 100_000, "y"))
-            await until(lambda: log.failing_since is not None)
+            await until(lambda: log.health.failing_since is not None)
             control = log.take_position()
             await until(lambda: log.visible >= control)
             await store._line.run(room(2**30))
@@ -141,7 +204,7 @@ async def test_the_vault_waits_for_a_long_commit_and_the_log_for_the_vault(path:
             for i in range(50):
                 group.create_task(push(log, str(i)))
                 group.create_task(vault.set_base("dev", i))
-        assert log.failing_since is None
+        assert log.health.failing_since is None
 
 
 async def test_a_commit_that_is_cancelled_keeps_what_is_numbered_behind_it_waiting(path: Path):

@@ -15,7 +15,8 @@ from loomid.database import FILE_MARK
 from loomid.lmp import envelope, facts
 from loomid.log import Batch, Gone
 from loomid.positions import BLOCK, Exhausted
-from loomid.store import BOOTS_KEPT, Store
+from loomid.store import Store
+from loomid.tidy import BOOTS_KEPT
 from tests.support.log import (
     WINDOW,
     arrival,
@@ -294,12 +295,12 @@ async def test_old_events_are_forgotten_but_for_the_window_and_what_is_alive(pat
         old = [gateway("gw", ts=10.0), *(completed(f"old_{i}", ts=10.0) for i in range(1200))]
         await log.commit(Batch(events=old))
         upto = log.visible
-        await log.forget()
+        await log.upkeep.forget()
         kept = await log.lasting(base, upto, 9999, 0.0)
         assert len(kept) == WINDOW
         recent = [completed(f"new_{i}", ts=now) for i in range(WINDOW)]
         await log.commit(Batch(events=recent))
-        await log.forget()
+        await log.upkeep.forget()
         assert len(await log.lasting(base, log.visible, 9999, 0.0)) == WINDOW
     async with open_log(path, clock=clock, window=2000) as log:
         # A larger window does not bring back what is gone.
@@ -341,7 +342,7 @@ async def test_what_is_needed_of_live_things_has_no_age(path: Path):
         acks = {("gw", boot): 2 for boot in ("b", "over")}
         await log.commit(Batch(facts=kept, acks=acks))
         now = 9_000.0
-        await log.forget()
+        await log.upkeep.forget()
         assert await store.facts() == kept
         assert await store.gateways() == [kept[0][0]]
         assert await store.acks() == {("gw", "b"): 2}
@@ -356,7 +357,7 @@ async def test_of_a_gateway_that_fails_at_each_start_few_boots_are_kept(path: Pa
         await log.commit(Batch(facts=[(arrival(1), "t1")], acks={("gw", "b"): 1}))
         for i in range(BOOTS_KEPT + 9):
             await log.commit(Batch(acks={("gw", f"b{i}"): i, ("other", "b"): i}))
-        await log.forget()
+        await log.upkeep.forget()
         assert await store.acks() == {
             ("gw", "b"): 1,
             ("other", "b"): BOOTS_KEPT + 8,

@@ -103,7 +103,7 @@ def test_a_directory_that_is_not_writable():
 
 
 async def test_a_database_that_another_process_holds(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("loomid.store.SAFE_BUSY_S", 0.1)
+    monkeypatch.setattr("loomid.store.START_BUSY_S", 0.1)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         with pytest.raises(BusyError, match="another process holds"):

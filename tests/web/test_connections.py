@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-import sqlite3
 import time
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ import pytest
 
 from loomid import places
 from loomid.daemon import STOP_S
+from loomid.errors import StorageFailing
 from loomid.hub import MAX_WITHOUT_HELLO
 from loomid.lmp.session import Timing
 from tests.support.hub import SERVER, answer, delta, serving
@@ -347,7 +347,7 @@ async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
 
     async def fails(*what):
         asked.append(what)
-        raise sqlite3.OperationalError("database or disk is full")
+        raise StorageFailing
 
     async with serving(tmp_path) as server:
         phone = await server.paired()
@@ -359,7 +359,7 @@ async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
                 await c.send("ping")
                 await c.wait_type("pong")
                 # A phone is cut off before that is stored; then it can be tried again.
-                with pytest.raises(sqlite3.Error):
+                with pytest.raises(StorageFailing):
                     await server.hub.revoke(phone.device_id)
                 assert await c.wait_closed() == 4003
             assert [s.device.device_id for s in server.hub.devices()] == [phone.device_id]
@@ -369,7 +369,7 @@ async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
 
 async def test_a_stop_without_a_disk_is_a_stop(tmp_path, monkeypatch):
     async def fails(*_):
-        raise sqlite3.OperationalError("database or disk is full")
+        raise StorageFailing
 
     async with serving(tmp_path) as server:
         await server.paired()

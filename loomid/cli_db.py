@@ -1,0 +1,109 @@
+"""`loomictl db`: look at the database, copy it, put a copy back.
+
+It goes to the file itself: a damaged database has no daemon to ask, and reading
+disturbs one that runs as little as a phone does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from loomid import terminal
+from loomid.errors import StartupError
+
+if TYPE_CHECKING:
+    from loomid.dbcheck import Findings
+
+FILE = click.Path(path_type=Path)
+
+
+class Asked(Protocol):
+    """What the global options say."""
+
+    def state_dir(self) -> Path:
+        """Where the database is."""
+
+
+DAMAGED = 65
+"""EX_DATAERR."""
+
+
+def _refused(status: int, *lines: str) -> click.exceptions.Exit:
+    """Say why on stderr; what to raise."""
+    for line in lines:
+        click.echo(f"loomictl: {terminal.plain(line)}", err=True)
+    return click.exceptions.Exit(status)
+
+
+@click.group()
+def db() -> None:
+    """Check the database, back it up, restore it."""
+
+
+@db.command()
+@click.pass_obj
+def check(asked: Asked) -> None:
+    """Look through the whole database; loomid may run meanwhile."""
+    from loomid import database, dbcheck  # late: they need SQLite
+
+    path = asked.state_dir() / database.FILE
+    try:
+        findings = dbcheck.check(path)
+    except StartupError as error:
+        raise _refused(error.exit_code, str(error)) from None
+    free = dbcheck.free_on_disk(path)
+    click.echo(f"{path}: {_said(findings)}" + (f"; {_mib(free)} free on the disk" if free else ""))
+    if findings.problems:
+        raise _refused(DAMAGED, *findings.problems)
+    click.echo("no fault was found")
+
+
+@db.command()
+@click.argument("file", type=FILE)
+@click.pass_obj
+def backup(asked: Asked, file: Path) -> None:
+    """Write a copy of the database to FILE, which must not be there yet; loomid may run."""
+    from loomid import database, dbtool
+
+    try:
+        findings = dbtool.backup(asked.state_dir() / database.FILE, file.absolute())
+    except StartupError as error:
+        raise _refused(error.exit_code, str(error)) from None
+    except dbtool.Unsound as unsound:
+        raise _refused(DAMAGED, *unsound.problems) from None
+    click.echo(f"{file}: {_said(findings)}")
+
+
+@db.command()
+@click.argument("file", type=FILE)
+@click.pass_obj
+def restore(asked: Asked, file: Path) -> None:
+    """Put FILE in the place of the database, while loomid is stopped; that is kept beside it."""
+    from loomid import dbtool
+
+    try:
+        done = dbtool.restore(asked.state_dir(), file.absolute())
+    except StartupError as error:
+        raise _refused(error.exit_code, str(error)) from None
+    except dbtool.Unsound as unsound:
+        raise _refused(DAMAGED, *unsound.problems) from None
+    click.echo(f"restored: {_said(done.findings)}")
+    if done.former is not None:
+        click.echo(f"the former database is now {done.former}")
+    if done.back:
+        names = ", ".join(map(terminal.plain, done.back))
+        click.echo(f"paired again, though the former database had them no more: {names}")
+
+
+def _said(findings: Findings) -> str:
+    return (
+        f"schema {findings.schema}, {_mib(findings.size)} ({_mib(findings.free)} of it unused),"
+        f" {findings.events} events, {findings.devices} devices"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

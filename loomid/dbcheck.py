@@ -1,0 +1,151 @@
+"""Whether a database file is sound; looked at without changing it, also while loomid runs."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from loomid.database import MIGRATIONS, as_startup_error
+from loomid.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_S = 10.0
+MOST_PROBLEMS = 20
+_RULES = {
+    """SELECT count(*) FROM event WHERE NOT json_valid(CAST(payload AS TEXT))""": (
+        "events cannot be read"
+    ),
+    """SELECT count(*) FROM event WHERE position > (SELECT max(reserved) FROM start)""": (
+        "events have positions that no start has reserved"
+    ),
+    """SELECT count(*) FROM start WHERE first <= (
+        SELECT max(reserved) FROM start AS before WHERE before.id < start.id)""": (
+        "starts have reserved positions of earlier ones"
+    ),
+    """SELECT count(*) FROM live WHERE position NOT IN (SELECT position FROM event)""": (
+        "live things have no event"
+    ),
+    """SELECT count(*) FROM device WHERE base > (SELECT max(reserved) FROM start)""": (
+        "devices begin above every position"
+    ),
+}
+"""What always holds of a database that loomid wrote, as the number of exceptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was seen; without problems the file can be used."""
+
+    problems: list[str]
+    schema: int = 0
+    size: int = 0
+    """Bytes, without the write-ahead log."""
+    free: int = 0
+    """Bytes of these that hold nothing."""
+    events: int = 0
+    devices: int = 0
+
+
+def look(path: Path) -> sqlite3.Connection:
+    """Open a database to read it. Raises sqlite3.Error."""
+    where = f"file:{quote(str(path))}?mode=ro"
+    connection = sqlite3.connect(where, uri=True, timeout=PATIENCE_S, isolation_level=None)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        # Where nothing can be written, SQLite needs to be told that nobody else does.
+        connection = sqlite3.connect(f"{where}&immutable=1", uri=True, isolation_level=None)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check(path: Path) -> Findings:
+    """Look through all of a database.
+
+    Raises StateError when there is none to be read, BusyError when it is held.
+    """
+    if not path.is_file():
+        raise StateError(f"there is no database {path}")
+    if not path.stat().st_size:
+        return Findings(["it is empty"])
+    try:
+        with closing(look(path)) as connection:
+            connection.execute("BEGIN")  # one moment of it all
+            return _findings(connection)
+    except sqlite3.OperationalError:
+        with as_startup_error(path):
+            raise
+    except sqlite3.DatabaseError as error:
+        return Findings([f"it is damaged: {error}"])
+
+
+def _findings(connection: sqlite3.Connection) -> Findings:
+    schema, size, pages, free = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("user_version", "page_size", "page_count", "freelist_count")
+    )
+    if schema > len(MIGRATIONS):
+        return Findings([f"a newer loomid wrote it (schema {schema})"], schema)
+    problems = [f"it is damaged: {line}" for line in _damage(connection)]
+    problems += _foreign(connection, schema)
+    events = devices = 0
+    if schema and not problems:
+        for sql, said in _RULES.items():
+            if found := connection.execute(sql).fetchone()[0]:
+                problems.append(f"{found} {said}")
+        events, devices = (
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - ours
+            for table in ("event", "device")
+        )
+    return Findings(problems, schema, size * pages, size * free, events, devices)
+
+
+def _damage(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})").fetchall()
+    return [line for row in rows for line in row[0].splitlines() if line != "ok"]
+
+
+def _foreign(connection: sqlite3.Connection, schema: int) -> Iterator[str]:
+    """What is not as the migrations make it."""
+    found = _objects(connection)
+    with closing(sqlite3.connect(":memory:")) as model:
+        for statement in (one for step in MIGRATIONS[:schema] for one in step):
+            model.execute(statement)
+        wanted = _objects(model)
+    if not schema:
+        yield "it is no database of loomid"
+        return
+    for name in sorted(found.keys() | wanted.keys()):
+        if name not in wanted:
+            yield f"{name} is not of loomid"
+        elif name not in found:
+            yield f"{name} is missing"
+        elif found[name] != wanted[name]:
+            yield f"{name} is not as loomid makes it"
+
+
+def _objects(connection: sqlite3.Connection) -> dict[str, str]:
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+    )
+    return {f"{kind} {name}": " ".join((sql or "").split()) for kind, name, sql in rows}
+
+
+def free_on_disk(path: Path) -> int | None:
+    """Bytes that are left where a file is."""
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(path.parent).free
+    return None

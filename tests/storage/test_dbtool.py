@@ -1,0 +1,264 @@
+"""`loomictl db`: what is sound, copies made while loomid runs and put back while it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import stat
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loomid import dbtool
+from loomid.positions import BLOCK
+from loomid.store import Store
+from loomid.vault import Device, Vault
+from tests.storage.test_faults import linked, on_stage, paired
+from tests.support import disk
+from tests.support.daemon import Daemon
+from tests.support.log import open_log, push, text_of
+from tests.support.loomictl import loomictl
+from tests.support.phone import Closed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path)
+    yield daemon
+    daemon.close()
+
+
+def db(daemon: Daemon, *arguments: str | Path) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of loomictl db."""
+    where = ("--state-dir", str(daemon.state_dir))
+    done = loomictl(daemon.runtime_dir, *where, "db", *map(str, arguments))
+    return done.returncode, done.stdout, done.stderr
+
+
+async def a_db(daemon: Daemon, *arguments: str | Path) -> tuple[int, str, str]:
+    return await asyncio.to_thread(db, daemon, *arguments)
+
+
+async def test_a_copy_put_back(daemon: Daemon, tmp_path: Path) -> None:
+    """Nothing is numbered or run a second time, and phones are told that they missed something."""
+    copy = tmp_path / "copy"
+    async with on_stage(daemon) as (stage, c):
+        revoked = stage.away
+        code, said, _ = await a_db(daemon, "backup", copy)
+        assert (code, "2 devices" in said) == (0, True)
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        code, said, _ = await a_db(daemon, "check")
+        assert (code, said.splitlines()[-1]) == (0, "no fault was found")
+        stage.say(5)
+        await stage.all_heard()
+        answer = await c.request("session.send", text="hi", request_id="r1")
+        later = await paired(daemon)
+        await asyncio.to_thread(daemon.call, "DELETE", f"/devices/{revoked.device_id}")
+        code, _, said = await a_db(daemon, "restore", copy)
+        assert (code, f"pid {daemon.pid}" in said) == (75, True)
+        assert c.closed is None
+        await asyncio.to_thread(daemon.kill)
+        assert await c.wait_closed()
+        seen = stage.phone.last_seq
+        code, said, _ = await a_db(daemon, "restore", copy)
+        assert (code, "had them no more: Pixel" in said) == (0, True), said
+        (former,) = daemon.state_dir.glob("loomid.db.*Z")
+        assert f"the former database is now {former}" in said
+        await asyncio.to_thread(daemon.start)
+        await linked(daemon)
+        stage.phone.capabilities.append("snapshot")
+        async with stage.phone.connect() as again:
+            assert again.hello_ok is not None
+            assert again.hello_ok.payload["truncated"] is True
+            assert again.hello_ok.seq > seen
+            await again.wait_type("snapshot.done")
+            repeated = await again.request("session.send", text="hi", request_id="r1")
+            assert repeated.payload == answer.payload
+            assert len(stage.host.ops("inject")) == 1
+            stage.host.end_turn("t1")
+            await again.wait_type("run.completed")
+        async with revoked.connect():
+            pass  # it was paired when the copy was made, and the owner was told
+        async with later.open() as gone:
+            with pytest.raises(Closed):
+                await gone.hello()
+            assert gone.closed == 4001
+    assert [one.name for one in daemon.state_dir.glob(".loomid-*")] == []
+
+
+def test_a_copy_takes_the_place_of_no_file(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.start()
+    (tmp_path / "mine").write_text("dear")
+    code, _, said = db(daemon, "backup", tmp_path / "mine")
+    assert (code, "File exists" in said) == (73, True)
+    assert (tmp_path / "mine").read_text() == "dear"
+    assert db(daemon, "backup", tmp_path / "no" / "where")[0] == 73
+
+
+async def test_commits_go_on_while_a_copy_is_made(tmp_path: Path) -> None:
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    async with open_log(path) as log:
+        for _ in range(40):
+            await push(log, *("x" * 10_000 for _ in range(50)))
+        before = log.visible
+        count = 0
+        async with asyncio.TaskGroup() as group:
+            making = group.create_task(asyncio.to_thread(dbtool.backup, path, copy))
+            while not making.done():
+                await push(log, str(count))
+                count += 1
+        assert count > 10
+        assert log.health.failing_since is None
+    with closing(sqlite3.connect(copy)) as connection:
+        (last,) = connection.execute("SELECT max(position) FROM event").fetchone()
+        assert before <= last < before + count
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+
+
+async def test_positions_are_carried_over(tmp_path: Path) -> None:
+    """Also those that a clock which is wrong by now has led to."""
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    async with open_log(path, clock=time.time) as log:
+        await push(log, "a")
+    dbtool.backup(path, copy)
+    async with open_log(path, clock=lambda: time.time() + 86_400.0, clean=False) as log:
+        await push(log, "b")
+        reserved = log.visible + BLOCK - 10
+    dbtool.restore(tmp_path, copy)
+    async with open_log(path) as log:
+        assert log.visible > reserved
+        assert not log.resumable(reserved)
+        assert [text_of(one) for one in log.read(0, 9)] == ["a"]
+
+
+async def test_where_devices_count_from_is_carried_over(tmp_path: Path) -> None:
+    """Else a number of theirs could mean a place in the new start that they never saw."""
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    device = Device("dev_1", "Pixel", bytes(32), 5, 1.0)
+    async with await Store.open(path, time.time) as store:
+        vault = Vault(store)
+        await vault.add_token(bytes(32), time.time() + 9, None, 1.0)
+        assert await vault.redeem(bytes(32), device, time.time()) == "ok"
+        dbtool.backup(path, copy)
+        await vault.set_base("dev_1", -7)
+        await vault.rename_device("dev_1", "Other")
+    dbtool.restore(tmp_path, copy)
+    async with await Store.open(path, time.time) as store:
+        assert await Vault(store).devices() == [replace(device, base=-7)]
+
+
+@pytest.mark.parametrize("fault", ["header", "event", "event_run", "wal"])
+def test_a_copy_is_put_in_the_place_of_a_damaged_one(
+    daemon: Daemon, tmp_path: Path, fault: str
+) -> None:
+    daemon.start()
+    for _ in range(40):
+        daemon.pair()
+    assert db(daemon, "backup", tmp_path / "copy")[0] == 0
+    daemon.kill()
+    path = daemon.state_dir / "loomid.db"
+    if fault == "wal":
+        wal = path.with_name("loomid.db-wal")
+        wal.write_bytes(b"\x17" * wal.stat().st_size)
+    elif fault == "header":
+        disk.damage_header(path)
+    else:
+        disk.damage(path, fault)
+    if fault != "wal":  # what of that can be read is a sound database
+        assert db(daemon, "check")[0] == 65
+    code, _, error = db(daemon, "restore", tmp_path / "copy")
+    assert (code, error) == (0, "")
+    assert db(daemon, "check")[0] == 0
+    daemon.start()
+    assert daemon.status()["log"]["damaged"] is False
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (newer, "newer loomid"),
+        (foreign, "no database of loomid"),
+        (lambda path: path.write_text("dear diary " * 1000), "not a database"),
+        (lambda path: path.write_bytes(b""), "empty"),
+        (lambda path: disk.damage(path, "start"), "damaged"),
+    ],
+)
+def test_what_is_no_sound_copy_is_not_put_back(
+    daemon: Daemon, tmp_path: Path, spoil: Any, said: str
+) -> None:
+    daemon.start()
+    copy = tmp_path / "copy"
+    assert db(daemon, "backup", copy)[0] == 0
+    assert daemon.stop() == 0
+    spoil(copy)
+    before = {one: one.read_bytes() for one in daemon.state_dir.iterdir()}
+    code, out, error = db(daemon, "restore", copy)
+    assert (code, out) == (65, "")
+    assert said in error
+    assert before == {one: one.read_bytes() for one in daemon.state_dir.iterdir()}
+    assert db(daemon, "restore", tmp_path / "nothing")[0] == 73
+
+
+def test_no_database(daemon: Daemon) -> None:
+    for command in ("check", "backup", "restore"):
+        code, _, error = db(daemon, command, *(["/nowhere/f"] if command != "check" else []))
+        assert (code, error.count("\n")) == (73, 1), command
+
+
+def test_a_copy_starts_a_new_machine(daemon: Daemon, tmp_path: Path) -> None:
+    """Without a former database, in a directory that is not there yet."""
+    daemon.start()
+    assert db(daemon, "backup", tmp_path / "copy")[0] == 0
+    assert daemon.stop() == 0
+    daemon.state_dir = tmp_path / "new"
+    code, said, _ = db(daemon, "restore", tmp_path / "copy")
+    assert (code, "former" in said) == (0, False)
+    assert {one.name for one in daemon.state_dir.iterdir()} == {"loomid.db", "state.lock"}
+    daemon.start()
+    assert daemon.stop(signal.SIGINT) == 0
+
+
+async def test_what_check_finds(tmp_path: Path, daemon: Daemon) -> None:
+    daemon.state_dir = tmp_path
+    path = tmp_path / "loomid.db"
+    async with open_log(path) as log:
+        await push(log, *(f"text {i}" for i in range(5000)))
+        end = log.visible
+    assert db(daemon, "check")[0] == 0
+    sound = path.read_bytes()
+    for change, said in (
+        (f"UPDATE event SET payload = x'00ff' WHERE position = {end}", "1 events cannot be read"),
+        ("UPDATE event SET position = 1 << 60 WHERE position = (SELECT max(position) FROM event)",
+         "no start has reserved"),
+        ("INSERT INTO live VALUES ('run', 'r', 3)", "1 live things have no event"),
+        ("DROP INDEX event_run", "index event_run is missing"),
+        ("CREATE TABLE mine (x)", "table mine is not of loomid"),
+        ("ALTER TABLE task ADD COLUMN more", "table task is not as loomid makes it"),
+        ("INSERT INTO start SELECT id + 1, first, reserved, '', '', 0, 0 FROM start",
+         "1 starts have reserved positions of earlier ones"),
+    ):  # fmt: skip
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(change)
+            connection.commit()
+        code, _, error = db(daemon, "check")
+        assert (code, said in error) == (65, True), error
+        path.write_bytes(sound)
