@@ -117,4 +117,4 @@ class BacklogMachine(RuleBasedStateMachine):
 
 
 TestBacklogMachine = BacklogMachine.TestCase
-TestBacklogMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBacklogMachine.settings = settings(max_examples=60, stateful_step_count=40)

@@ -251,4 +251,4 @@ class Everyone(RuleBasedStateMachine):
 
 
 TestEveryone = Everyone.TestCase
-TestEveryone.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestEveryone.settings = settings(max_examples=150, stateful_step_count=40)

@@ -42,7 +42,7 @@ def play(
     return taken, out
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(deltas)
 def test_nothing_is_lost_moved_or_held(rows: list[tuple[float, Kind, str]]) -> None:
     taken, out = play(rows)
@@ -54,7 +54,7 @@ def test_nothing_is_lost_moved_or_held(rows: list[tuple[float, Kind, str]]) -> N
         assert came <= went <= came + GAP_S + 1e-9
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from([0.0, 0.001, 0.013, 0.019, 0.021, 0.03, 0.04]), max_size=120))
 def test_the_rate_holds_over_any_time(gaps: list[float]) -> None:
     _, out = play([(gap, "text", "x") for gap in gaps])

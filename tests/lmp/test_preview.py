@@ -22,7 +22,7 @@ def test_clusters_stay_whole() -> None:
     assert cut("e" + "\u0301" * 9, 3) == ("e\u0301\u0301", True)  # one huge cluster
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=40), st.integers(1, 20))
 def test_cut_is_a_beginning(text: str, limit: int) -> None:
     short, truncated = cut(text, limit)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from loomid.lmp.facts import Arrival, GatewayUp
 
-MODEST = settings(max_examples=150, deadline=None)
+MODEST = settings(max_examples=150)
 
 
 def run(arrivals: Iterable[Arrival], up: GatewayUp = STREAM_UP) -> Driver:

@@ -17,7 +17,7 @@ from tests.support.folding import KEY, Driver
 from tests.support.plain import OLD_UP, answered, asked, driver, ended, injected, started
 from tests.support.turns import EDITS_UP, STREAM_UP, edited_turns, numbered, orders, turns
 
-MODEST = settings(max_examples=150, deadline=None)
+MODEST = settings(max_examples=150)
 
 
 def with_ticks(given_arrivals: list[Arrival]) -> list[Arrival]:

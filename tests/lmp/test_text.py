@@ -20,7 +20,7 @@ def shown(track: Track, changes: list[Change | None]) -> str:
     return text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pieces)
 def test_deltas_add_up_to_the_stripped_text(given_pieces: list[str]) -> None:
     track = Track()
@@ -30,7 +30,7 @@ def test_deltas_add_up_to_the_stripped_text(given_pieces: list[str]) -> None:
     assert not any(c.restated for c in changes if c is not None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pieces, pieces, st.text(alphabet="ab \n", max_size=12), st.booleans())
 def test_truth_always_wins(
     first: list[str], second: list[str], truth: str, continues: bool
@@ -48,7 +48,7 @@ def test_truth_always_wins(
         assert text.endswith(truth.strip()) or text.startswith(before)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pieces, st.integers(0, 8))
 def test_a_retry_that_repeats_is_told_once(given_pieces: list[str], cut: int) -> None:
     track = Track()

@@ -167,6 +167,5 @@ TestHistory = History.TestCase
 TestHistory.settings = settings(
     max_examples=10,
     stateful_step_count=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
