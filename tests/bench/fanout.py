@@ -1,0 +1,61 @@
+"""Fan-out: how many deliveries a second, and how long each takes, by number of phones."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.messages import Order
+from tests.bench.swarm import Swarm
+
+if TYPE_CHECKING:
+    from tests.bench.subjects import Running, Subject
+
+RATE = 1000.0
+SAMPLES = 1_000_000
+
+
+def cell(subject: Subject, phones: int, seconds: float) -> dict[str, Any]:
+    """One server with so many phones: at full speed, then paced."""
+    with (
+        tempfile.TemporaryDirectory(prefix="lo-") as folder,
+        subject.start(Path(folder), phones) as server,
+        Swarm(server.protocol, server.port, server.words) as swarm,
+    ):
+        swarm.open()
+        count, last = max(20, 10_000 // phones), 0
+        while True:  # warm up, and learn how many events fill the time
+            full = _run(server, swarm, Order(last + 1, count))
+            last = full["last"]
+            if full["seconds"] > seconds / 5:
+                break
+            count *= 3
+        count = max(int(count / full["seconds"] * seconds), 10)
+        full = _run(server, swarm, Order(last + 1, count))
+        order = Order(full["last"] + 1, int(RATE * seconds), RATE, seconds)
+        return {"full": full, "paced": _run(server, swarm, order)}
+
+
+def _run(server: Running, swarm: Swarm, order: Order) -> dict[str, Any]:
+    """Publish, and wait until every phone has everything."""
+    swarm.clear(max(1, order.count * swarm.count // SAMPLES) | 1)
+    before = server.cpu_s()
+    done = server.publish(order)
+    got = swarm.until(done["last"])
+    sent = done["last"] - order.first + 1
+    if got["messages"] != sent * swarm.count:
+        raise RuntimeError(f"{got['messages']} of {sent * swarm.count}")
+    seconds = (got["at"] - done["begun"]) / 1e9
+    return {
+        "last": done["last"],
+        "events": sent,
+        "seconds": seconds,
+        "events_s": sent / seconds,
+        "deliveries_s": got["messages"] / seconds,
+        "p50_ms": got["latency_us"][0]["p50"] / 1000,
+        "p99_ms": got["latency_us"][0]["p99"] / 1000,
+        "server_cpu": (server.cpu_s() - before) / seconds,
+        "client_cpu": got["cpu_us"] / 1e6 / seconds,
+        "bytes_per_read": got["bytes"] / got["reads"],
+    }
