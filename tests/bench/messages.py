@@ -37,7 +37,7 @@ def delta(text: str) -> frames.RunDelta:
 
 
 FILLING = "." * (SIZE - len(frame(100_000, delta(mark(1)))))
-_REST, _END = frame(7, delta("|")).removeprefix('{"v":1,"seq":7,"event_id":"e_7"').split("|")
+REST, END = frame(7, delta("|")).removeprefix('{"v":1,"seq":7,"event_id":"e_7"').split("|")
 
 
 def text(number: int) -> str:
@@ -47,7 +47,7 @@ def text(number: int) -> str:
 
 def message(number: int) -> str:
     """The whole frame of an event, for servers that take it as it is."""
-    return f'{{"v":1,"seq":{number},"event_id":"e_{number}"{_REST}{text(number)}{_END}'
+    return f'{{"v":1,"seq":{number},"event_id":"e_{number}"{REST}{text(number)}{END}'
 
 
 @dataclass(frozen=True)

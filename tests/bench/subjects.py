@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.bench import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +23,21 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
+MOSQUITTO = """
+listener {port} 127.0.0.1
+allow_anonymous true
+user root
+log_dest none
+persistence true
+persistence_location {folder}/
+max_inflight_messages 0
+max_queued_messages 0
+set_tcp_nodelay true
+"""
+NATS = """
+listen: "127.0.0.1:{port}"
+jetstream {{ store_dir: "{folder}" }}
+"""
 RESUME = ('{"last_seq":0}', '{"last_seq":?}')
 
 
@@ -102,6 +122,84 @@ def _module(name: str) -> Callable[[Path, int], Any]:
     return lambda folder, phones: _own(name, folder, phones)
 
 
+@contextmanager
+def _node(folder: Path, phones: int) -> Iterator[Running]:
+    pieces = {"rest": messages.REST, "filling": messages.FILLING, "end": messages.END}
+    command = ["node", str(ROOT / "tests/bench/server_ws.js"), json.dumps(pieces)]
+    environ = os.environ | {"NODE_PATH": str(node_modules())}
+    with spoken(command, env=environ) as process:
+        said = answered(process)
+        yield Running("ws", said["port"], [RESUME] * phones, process, [process.pid])
+
+
+@contextmanager
+def _broker(
+    kind: str, command: Sequence[str], config: str, words: Sequence[str], folder: Path, phones: int
+) -> Iterator[Running]:
+    """A broker, and a publisher in a process of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    file = folder / "broker.conf"
+    file.write_text(config.format(port=port, folder=folder))
+    process = subprocess.Popen([*command, str(file)], stderr=subprocess.DEVNULL)
+    try:
+        _wait(port, process)
+        publisher = [sys.executable, "-m", "tests.bench.brokers", kind, str(port), str(phones)]
+        with spoken(publisher) as talking:
+            answered(talking)
+            yield Running(kind, port, [(word, "") for word in words], talking, [process.pid])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.01)
+    raise RuntimeError(f"{process.args!r} ended: {process.returncode}")
+
+
+def _mosquitto(folder: Path, phones: int) -> Any:
+    words = [f"p{i}" for i in range(phones)]
+    return _broker("mqtt", [_path("mosquitto") or "", "-c"], MOSQUITTO, words, folder, phones)
+
+
+def _jetstream(folder: Path, phones: int) -> Any:
+    words = [f"d.{i}" for i in range(phones)]
+    return _broker("nats", [_path("nats-server") or "", "-c"], NATS, words, folder, phones)
+
+
+def _path(program: str) -> str | None:
+    return shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+
+
+def node_modules() -> Path:
+    """Where `ws` is looked for."""
+    cache = os.environ.get("LOOMI_BENCH_CACHE") or "~/.cache/loomid/bench"
+    return Path(cache).expanduser() / "node_modules"
+
+
+def _no_ws() -> str | None:
+    if shutil.which("node") is None:
+        return "node is not installed"
+    if not (node_modules() / "ws").is_dir():
+        return f"ws is not in {node_modules()}"
+    return None
+
+
+def _needs(program: str) -> Callable[[], str | None]:
+    return lambda: None if _path(program) else f"{program} is not installed"
+
+
 LOOMID = Subject("loomid", _module("server_loomid"))
 AIOHTTP = Subject("aiohttp send_str", _module("server_aiohttp"))
-SUBJECTS = (LOOMID, AIOHTTP)
+SUBJECTS = (
+    LOOMID,
+    AIOHTTP,
+    Subject("Node ws", _node, _no_ws),
+    Subject("JetStream", _jetstream, _needs("nats-server")),
+    Subject("mosquitto QoS 1", _mosquitto, _needs("mosquitto")),
+)
