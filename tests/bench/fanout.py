@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.bench.messages import Order
+from tests.bench.subjects import TICKS
 from tests.bench.swarm import Swarm
 
 if TYPE_CHECKING:
@@ -24,14 +26,15 @@ def cell(subject: Subject, phones: int, seconds: float) -> dict[str, Any]:
         Swarm(server.protocol, server.port, server.words) as swarm,
     ):
         swarm.open()
-        count, last = max(20, 10_000 // phones), 0
+        most = subject.most or sys.maxsize
+        count, last = min(max(20, 10_000 // phones), most), 0
         while True:  # warm up, and learn how many events fill the time
             full = _run(server, swarm, Order(last + 1, count))
             last = full["last"]
-            if full["seconds"] > seconds / 5:
+            if full["seconds"] > seconds / 5 or count == most:
                 break
-            count *= 3
-        count = max(int(count / full["seconds"] * seconds), 10)
+            count = min(count * 3, most)
+        count = min(max(int(count / full["seconds"] * seconds), 10), most)
         full = _run(server, swarm, Order(last + 1, count))
         order = Order(full["last"] + 1, int(RATE * seconds), RATE, seconds)
         return {"full": full, "paced": _run(server, swarm, order)}
@@ -43,6 +46,7 @@ def _run(server: Running, swarm: Swarm, order: Order) -> dict[str, Any]:
     before = server.cpu_s()
     done = server.publish(order)
     got = swarm.until(done["last"])
+    used = server.cpu_s() - before
     sent = done["last"] - order.first + 1
     if got["messages"] != sent * swarm.count:
         raise RuntimeError(f"{got['messages']} of {sent * swarm.count}")
@@ -55,7 +59,8 @@ def _run(server: Running, swarm: Swarm, order: Order) -> dict[str, Any]:
         "deliveries_s": got["messages"] / seconds,
         "p50_ms": got["latency_us"][0]["p50"] / 1000,
         "p99_ms": got["latency_us"][0]["p99"] / 1000,
-        "server_cpu": (server.cpu_s() - before) / seconds,
+        "deliveries_cpu_s": got["messages"] / max(used, 1 / TICKS),
+        "server_cpu": used / seconds,
         "client_cpu": got["cpu_us"] / 1e6 / seconds,
         "bytes_per_read": got["bytes"] / got["reads"],
     }

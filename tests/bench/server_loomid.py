@@ -5,7 +5,7 @@ Events are made and committed inside this process, a batch at a time as the pump
 are in or beside their servers, too. At full speed the publisher waits while a phone is
 AHEAD events behind: there is no other way to learn what the phones can take, as a phone that
 falls out of the window is closed. What the way from Hermes adds is measured apart
-(server_path).
+(the path from a hook, in subjects.py).
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ import asyncio
 import json
 import sys
 import time
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid.lmp import pairing
 from loomid.lmp.frames import Event
 from loomid.log import Batch
-from loomid.store import Store
-from loomid.vault import Device
 from tests.bench import messages
+from tests.bench.devices import WINDOW, pair
 from tests.bench.messages import BATCH, RUN, TASK, Order, say
 from tests.support.hub import serving
 
@@ -32,34 +29,6 @@ if TYPE_CHECKING:
     from tests.support.hub import Server
 
 AHEAD = 1024
-WINDOW = 2048
-"""A phone that missed 512 events can resume although more come while it connects."""
-
-
-async def pair(path: Path, count: int) -> list[tuple[str, str]]:
-    """Write paired devices into a database; what each says first, and when it comes back."""
-    words, devices = [], []
-    for i in range(count):
-        device_id, credential = f"dev_{i:016x}", f"{i:043d}"
-        devices.append(
-            Device(device_id, "phone", pairing.digest(credential), 0, time.time(), confirmed=True)
-        )
-        hello = {
-            "protocol_version": 1,
-            "device_id": device_id,
-            "credential": credential,
-            "device_info": {"model": "Pixel", "os": "Android 16", "app_version": "1.0"},
-        }
-        first = json.dumps({"v": 1, "type": "hello", "payload": hello})
-        words.append((first, first.replace('"device_info"', '"last_seq": ?, "device_info"')))
-    rows = [astuple(device) for device in devices]
-    async with await Store.open(path, time.time) as store:
-        await store.safe.write(
-            lambda line: line.executemany(
-                "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            )
-        )
-    return words
 
 
 async def publish(server: Server, order: Order) -> dict[str, int]:

@@ -59,6 +59,7 @@ def storm(subject: Subject, phones: int) -> dict[str, Any]:
             "stayed_p50_ms": got["latency_us"][1]["p50"] / 1000,
             "stayed_p99_ms": got["latency_us"][1]["p99"] / 1000,
             "stayed_max_ms": got["latency_us"][1]["max"] / 1000,
+            "server_cpu_s": used,
             "server_cpu": used / seconds,
             "client_cpu": got["cpu_us"] / 1e6 / seconds,
         }

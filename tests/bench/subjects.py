@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.bench import messages
+from tests.bench.devices import WINDOW, pair
+from tests.support.daemon import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,6 +81,8 @@ class Subject:
     name: str
     start: Callable[[Path, int], Any]
     missing: Callable[[], str | None] = lambda: None
+    most: int | None = None
+    """It is given no more events than this at once."""
 
 
 def answered(process: subprocess.Popen[str]) -> Any:
@@ -123,6 +128,18 @@ def _module(name: str) -> Callable[[Path, int], Any]:
 
 
 @contextmanager
+def _path_from_hook(folder: Path, phones: int) -> Iterator[Running]:
+    """The daemon, and a host process with the shim's link that publishes through it."""
+    daemon = Daemon(folder, LOOMI_REPLAY_WINDOW=str(WINDOW))
+    daemon.state_dir.mkdir(mode=0o700)
+    words = asyncio.run(pair(daemon.state_dir / "loomid.db", phones))
+    command = [sys.executable, "-m", "tests.bench.host", str(daemon.runtime_dir / "hermes.sock")]
+    with daemon, spoken(command) as host:
+        answered(host)
+        yield Running("ws", daemon.port, words, host, [daemon.pid])
+
+
+@contextmanager
 def _node(folder: Path, phones: int) -> Iterator[Running]:
     pieces = {"rest": messages.REST, "filling": messages.FILLING, "end": messages.END}
     command = ["node", str(ROOT / "tests/bench/server_ws.js"), json.dumps(pieces)]
@@ -164,15 +181,15 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def _mosquitto(folder: Path, phones: int) -> Any:
     words = [f"p{i}" for i in range(phones)]
-    return _broker("mqtt", [_path("mosquitto") or "", "-c"], MOSQUITTO, words, folder, phones)
+    return _broker("mqtt", [_found("mosquitto") or "", "-c"], MOSQUITTO, words, folder, phones)
 
 
 def _jetstream(folder: Path, phones: int) -> Any:
     words = [f"d.{i}" for i in range(phones)]
-    return _broker("nats", [_path("nats-server") or "", "-c"], NATS, words, folder, phones)
+    return _broker("nats", [_found("nats-server") or "", "-c"], NATS, words, folder, phones)
 
 
-def _path(program: str) -> str | None:
+def _found(program: str) -> str | None:
     return shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 
 
@@ -191,13 +208,16 @@ def _no_ws() -> str | None:
 
 
 def _needs(program: str) -> Callable[[], str | None]:
-    return lambda: None if _path(program) else f"{program} is not installed"
+    return lambda: None if _found(program) else f"{program} is not installed"
 
 
 LOOMID = Subject("loomid", _module("server_loomid"))
 AIOHTTP = Subject("aiohttp send_str", _module("server_aiohttp"))
+PATH = Subject("loomid from the hook", _path_from_hook, most=3000)
+"""The publisher is not told what the phones can take: more would leave the ring (4,096)."""
 SUBJECTS = (
     LOOMID,
+    PATH,
     AIOHTTP,
     Subject("Node ws", _node, _no_ws),
     Subject("JetStream", _jetstream, _needs("nats-server")),
