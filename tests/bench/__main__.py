@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def _fanout(options: Options) -> Figures:
         str(count): take_turns(
             options.subjects,
             options.rounds,
-            lambda subject, count=count: fanout.cell(subject, count, seconds),  # type: ignore[misc]
+            lambda subject, count=count: fanout.cell(subject, count, seconds),
             f"{count} phones",
         )
         for count in options.phones
@@ -102,6 +103,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures there")
     parser.add_argument("--svg", type=Path, help="also plot the fan-out")
     asked = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for a thousand connections
     if reason := swarm.missing():
         sys.exit(f"the load client cannot be built: {reason}")
     wanted = [s for s in SUBJECTS if any(part in s.name for part in asked.servers.split(","))]

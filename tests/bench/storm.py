@@ -54,6 +54,7 @@ def storm(subject: Subject, phones: int) -> dict[str, Any]:
         swarm.until(last)
         seconds = (got["at"] - begun) / 1e9
         return {
+            "phones": phones,
             "seconds": seconds,
             "connected_s": (opened["at"] - begun) / 1e9,
             "stayed_p50_ms": got["latency_us"][1]["p50"] / 1000,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.bench import messages
 from tests.bench.devices import WINDOW, pair
+from tests.bench.swarm import cache
 from tests.support.daemon import Daemon
 
 if TYPE_CHECKING:
@@ -195,8 +196,7 @@ def _found(program: str) -> str | None:
 
 def node_modules() -> Path:
     """Where `ws` is looked for."""
-    cache = os.environ.get("LOOMI_BENCH_CACHE") or "~/.cache/loomid/bench"
-    return Path(cache).expanduser() / "node_modules"
+    return cache() / "node_modules"
 
 
 def _no_ws() -> str | None:

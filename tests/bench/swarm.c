@@ -1,4 +1,5 @@
-/* A thousand phones in one thread: the load client of tests.bench, driven by swarm.py.
+/* A thousand phones in one thread: the load client of tests.bench, driven by swarm.py. What they
+   speak is in speech.c.
 
    swarm PROTOCOL PORT PLAN: PROTOCOL is ws, mqtt or nats; each line of the file PLAN is a phone,
    "group TAB first words TAB words of a later connection", group 0 or 1. A "?" in the words is
@@ -12,37 +13,26 @@
    published, in ns of CLOCK_MONOTONIC. MQTT publications and JetStream messages are acknowledged,
    those of one read together. */
 #define _GNU_SOURCE
+#include "swarm.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BUFFER = 1 << 20, READ = 256 << 10, WORDS = 4096, SAMPLES = 4 << 20, MARK = 31 };
-enum state { SHUT, CONNECTING, OPENING, LIVE };
-
-struct phone {
-    int fd, group;
-    enum state state;
-    char *first, *again;
-    uint64_t number, seq;
-    char *left; /* an incomplete message */
-    size_t left_size;
-};
-
+enum { BUFFER = 1 << 20, READ = 256 << 10, SAMPLES = 4 << 20, MARK = 31 };
 struct goal { /* what a command waits for */
     int asked, from, to, waiting;
     uint64_t number, deadline;
 };
 
 static struct phone *phones;
-static int phone_count, port, poller, broken;
+static int phone_count, poller, broken;
+int port;
 static struct goal opening, arrival;
 static uint64_t now, last_at, messages, bytes, reads, wrong, every = 1, cpu_before;
 static uint32_t *samples[2];
@@ -50,8 +40,7 @@ static size_t sampled[2];
 static char trouble[256];
 static char buffer[BUFFER], answers[BUFFER];
 static size_t answers_size;
-static size_t (*take)(struct phone *, char *, size_t); /* one message; 0: incomplete */
-static void (*greet)(struct phone *);
+static const struct speech *speech;
 
 static uint64_t clock_ns(clockid_t which) {
     struct timespec t;
@@ -65,12 +54,15 @@ static uint64_t digits(const char *text, int count) {
     return value;
 }
 
-static void fail(struct phone *p, const char *what) {
+void fail(struct phone *p, const char *what) {
     broken++;
-    if (!*trouble) snprintf(trouble, sizeof trouble, "phone %d: %.200s", (int)(p - phones), what);
+    if (*trouble) return;
+    snprintf(trouble, sizeof trouble, "phone %d: %.200s", (int)(p - phones), what);
+    for (char *c = trouble; *c; c++)
+        if (*c < ' ' || *c == '"' || *c == '\\') *c = '\'';
 }
 
-static void answer(const void *data, size_t size) { /* sent at the end of the read */
+void answer(const void *data, size_t size) { /* sent at the end of the read */
     if (answers_size + size <= sizeof answers) {
         memcpy(answers + answers_size, data, size);
         answers_size += size;
@@ -82,13 +74,13 @@ static int among(struct goal *goal, struct phone *p) {
     return goal->asked && goal->from <= i && i < goal->to;
 }
 
-static void served(struct phone *p) {
+void served(struct phone *p) {
     if (p->state == LIVE) return;
     p->state = LIVE;
     if (among(&opening, p)) opening.waiting--;
 }
 
-static void event(struct phone *p, const char *text, size_t size) {
+void event(struct phone *p, const char *text, size_t size) {
     const char *mark = memchr(text, '@', size);
     if (!mark || text + size - mark < MARK) return;
     uint64_t number = digits(mark + 1, 10);
@@ -103,153 +95,9 @@ static void event(struct phone *p, const char *text, size_t size) {
     if (among(&arrival, p) && number == arrival.number) arrival.waiting--;
 }
 
-/* ── WebSocket ─────────────────────────────────────────────────────────── */
-
-static void ws_frame(const char *text, size_t size) { /* masked with zeros, as a client must */
-    unsigned char head[8] = {0x81, 0x80 | (unsigned char)size};
-    size_t used = 2;
-    if (size > 125) {
-        head[1] = 0x80 | 126, head[2] = (unsigned char)(size >> 8), head[3] = (unsigned char)size;
-        used = 4;
-    }
-    answer(head, used);
-    answer("\0\0\0\0", 4);
-    answer(text, size);
-}
-
-static void words(struct phone *p, char *out) {
-    const char *text = p->seq && *p->again ? p->again : p->first, *hole = strchr(text, '?');
-    if (hole)
-        snprintf(out, WORDS, "%.*s%llu%s", (int)(hole - text), text, (unsigned long long)p->seq,
-                 hole + 1);
-    else
-        snprintf(out, WORDS, "%s", text);
-}
-
-static void ws_greet(struct phone *p) {
-    (void)p;
-    char out[512];
-    answer(out, (size_t)snprintf(out, sizeof out,
-        "GET /ws HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n", port));
-}
-
-static void ws_text(struct phone *p, const char *text, size_t size) {
-    static const char pong[] = "{\"v\":1,\"type\":\"pong\",\"payload\":{}}";
-    if (p->state == LIVE)
-        event(p, text, size);
-    else if (size > 120 && memmem(text, 120, "\"error\"", 7))
-        fail(p, "refused");
-    if (memmem(text, size < 120 ? size : 120, "\"type\":\"ping\"", 13))
-        ws_frame(pong, sizeof pong - 1);
-    served(p);
-}
-
-static size_t ws_take(struct phone *p, char *data, size_t size) {
-    if (p->state == OPENING && size && *data == 'H') {
-        char *end = memmem(data, size, "\r\n\r\n", 4), out[WORDS];
-        if (!end) return 0;
-        if (memcmp(data, "HTTP/1.1 101", 12)) fail(p, "no upgrade");
-        words(p, out);
-        ws_frame(out, strlen(out));
-        return (size_t)(end + 4 - data);
-    }
-    const unsigned char *head = (unsigned char *)data;
-    if (size < 2) return 0;
-    size_t used = 2, length = head[1] & 127;
-    if (length >= 126) {
-        int more = length == 126 ? 2 : 8;
-        if (size < used + (size_t)more) return 0;
-        for (length = 0; more--; used++) length = length << 8 | head[used];
-    }
-    if (size < used + length) return 0;
-    if (head[0] == 0x81)
-        ws_text(p, data + used, length);
-    else if (head[0] == 0x88) {
-        char why[64];
-        snprintf(why, sizeof why, "closed with %d",
-                 length < 2 ? 1005 : head[used] << 8 | head[used + 1]);
-        fail(p, why);
-    }
-    return used + length;
-}
-
-/* ── MQTT 3.1.1, QoS 1, persistent session; the words are the client id ─── */
-
-static void mqtt_greet(struct phone *p) {
-    size_t size = strlen(p->first);
-    char head[] = {0x10, (char)(12 + size), 0, 4, 'M', 'Q', 'T', 'T', 4, 0, 0, 0, 0, (char)size};
-    answer(head, sizeof head);
-    answer(p->first, size);
-}
-
-static size_t mqtt_take(struct phone *p, char *data, size_t size) {
-    static const char subscribe[] = {(char)0x82, 6, 0, 1, 0, 1, 'e', 1};
-    const unsigned char *head = (unsigned char *)data;
-    size_t used = 1, length = 0;
-    for (int shift = 0;; shift += 7) {
-        if (used >= size) return 0;
-        length |= (size_t)(head[used] & 127) << shift;
-        if (!(head[used++] & 128)) break;
-    }
-    if (size < used + length) return 0;
-    const unsigned char *body = head + used;
-    if (head[0] >> 4 == 3) {
-        size_t topic = (size_t)(body[0] << 8 | body[1]);
-        unsigned char ack[] = {0x40, 2, body[2 + topic], body[3 + topic]};
-        event(p, (char *)body + topic + 4, length - topic - 4);
-        answer(ack, sizeof ack);
-    } else if (head[0] == 0x20 && body[1])
-        fail(p, "refused");
-    else if (head[0] == 0x20 && !body[0])
-        answer(subscribe, sizeof subscribe);
-    else
-        served(p); /* SUBACK, or CONNACK of a session that is known */
-    return used + length;
-}
-
-/* ── NATS, a JetStream push consumer; the words are its delivery subject ── */
-
-static const char *nats_reply; /* acknowledges all up to the last message (AckAll) */
-static size_t nats_reply_size;
-
-static void nats_greet(struct phone *p) { (void)p; /* the server speaks first */ }
-
-static size_t nats_take(struct phone *p, char *data, size_t size) {
-    char *end = memmem(data, size < 1024 * 1024 ? size : 1024 * 1024, "\r\n", 2);
-    if (!end) return 0;
-    size_t line = (size_t)(end + 2 - data);
-    if (*data == 'M') { /* MSG subject sid reply size */
-        char *at = end, *reply;
-        while (at[-1] != ' ') at--;
-        size_t length = strtoul(at, NULL, 10);
-        if (size < line + length + 2) return 0;
-        reply = --at;
-        while (reply[-1] != ' ') reply--;
-        nats_reply = reply, nats_reply_size = (size_t)(at - reply);
-        event(p, end + 2, length);
-        return line + length + 2;
-    }
-    if (!strncmp(data, "INFO", 4)) {
-        char out[WORDS];
-        answer(out, (size_t)snprintf(out, sizeof out,
-            "CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB %s 1\r\nPING\r\n", p->first));
-    } else if (!strncmp(data, "PONG", 4))
-        served(p);
-    else if (!strncmp(data, "PING", 4))
-        answer("PONG\r\n", 6);
-    else if (*data == '-')
-        *end = 0, fail(p, data);
-    return line;
-}
-
 /* ── connections ───────────────────────────────────────────────────────── */
 
 static void speak(struct phone *p) {
-    if (nats_reply) {
-        answer("PUB ", 4), answer(nats_reply, nats_reply_size), answer(" 0\r\n\r\n", 6);
-        nats_reply = NULL;
-    }
     if (answers_size && send(p->fd, answers, answers_size, MSG_NOSIGNAL) != (ssize_t)answers_size)
         fail(p, "cannot send");
     answers_size = 0;
@@ -284,7 +132,7 @@ static void connected(struct phone *p) {
     struct epoll_event wish = {.events = EPOLLIN, .data.ptr = p};
     epoll_ctl(poller, EPOLL_CTL_MOD, p->fd, &wish);
     p->state = OPENING;
-    greet(p);
+    speech->greet(p);
     speak(p);
 }
 
@@ -301,8 +149,9 @@ static void receive(struct phone *p) {
     reads++, bytes += (uint64_t)got;
     char *at = buffer;
     size_t size = p->left_size + (size_t)got, used;
-    for (; size && (used = take(p, at, size)); at += used) size -= used;
+    for (; size && (used = speech->take(p, at, size)); at += used) size -= used;
     if (size > BUFFER - READ) fail(p, "a message too large"), size = 0;
+    speech->done();
     speak(p);
     if (size) p->left = realloc(p->left, size), memcpy(p->left, at, size);
     p->left_size = size;
@@ -390,7 +239,7 @@ static void commands(void) {
 }
 
 static void load(const char *path) {
-    static char line[3 * WORDS];
+    static char line[16 << 10];
     FILE *plan = fopen(path, "r");
     if (!plan) exit(2);
     while (fgets(line, sizeof line, plan)) {
@@ -408,13 +257,10 @@ static void load(const char *path) {
 
 int main(int count, char **argument) {
     if (count != 4) return 2;
-    int mqtt = !strcmp(argument[1], "mqtt"), nats = !strcmp(argument[1], "nats");
-    take = mqtt ? mqtt_take : nats ? nats_take : ws_take;
-    greet = mqtt ? mqtt_greet : nats ? nats_greet : ws_greet;
+    speech = !strcmp(argument[1], "mqtt") ? &mqtt : !strcmp(argument[1], "nats") ? &nats : &ws;
     port = atoi(argument[2]);
     load(argument[3]);
     for (int i = 0; i < 2; i++) samples[i] = malloc(sizeof(uint32_t) * SAMPLES);
-    setrlimit(RLIMIT_NOFILE, &(struct rlimit){65536, 65536});
     poller = epoll_create1(0);
     struct epoll_event wish = {.events = EPOLLIN, .data.ptr = NULL}, ready[256];
     epoll_ctl(poller, EPOLL_CTL_ADD, 0, &wish);

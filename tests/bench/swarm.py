@@ -1,4 +1,4 @@
-"""Builds and drives swarm.c, the load client."""
+"""Builds and drives the load client: swarm.c."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import select
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SOURCE = Path(__file__).with_name("swarm.c")
+SOURCES = [Path(__file__).with_name(name) for name in ("swarm.c", "speech.c", "swarm.h")]
 PATIENCE_S = 90.0
 
 
@@ -23,18 +22,30 @@ class Failed(Exception):
     """A phone was closed, got something wrong or did not get everything."""
 
 
+def cache() -> Path:
+    """Where what is not in the repository is kept: the compiled client, Node's `ws`."""
+    return Path(os.environ.get("LOOMI_BENCH_CACHE") or "~/.cache/loomid/bench").expanduser()
+
+
 def missing() -> str | None:
     """Why the client cannot be built."""
-    return None if shutil.which("gcc") else "gcc is not installed (Debian: gcc, libc6-dev)"
+    try:
+        program()
+    except FileNotFoundError:
+        return "gcc is not installed"
+    except subprocess.CalledProcessError:
+        return "gcc cannot compile it (is libc6-dev installed?)"
+    return None
 
 
 def program() -> Path:
     """The compiled client; it is compiled once for each version of its source."""
-    name = f"loomid-swarm-{os.getuid()}-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}"
-    path = Path(tempfile.gettempdir()) / name
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()
+    path = cache() / f"swarm-{digest[:16]}"
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
-        subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-o", new, SOURCE], check=True)
+        subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-o", new, *SOURCES[:2]], check=True)
         new.rename(path)
     return path
 
