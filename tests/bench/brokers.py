@@ -123,7 +123,7 @@ def publish(broker: Broker, order: Order) -> dict[str, int]:
         patience = order.pause(since, sent) if due == 0 else None if count == 0 else 0.0
         if select.select([broker.socket], [], [], patience)[0]:
             waiting -= broker.acknowledged(broker.socket.recv(READ))
-    return {"begun": begun, "last": order.first + sent - 1}
+    return order.done(begun, sent)
 
 
 def main() -> None:

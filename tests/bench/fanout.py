@@ -55,6 +55,8 @@ def _run(server: Running, swarm: Swarm, order: Order) -> dict[str, Any]:
         "last": done["last"],
         "events": sent,
         "seconds": seconds,
+        "published_s": sent / max((done["ended"] - done["begun"]) / 1e9, 1e-9),
+        "behind_ms": (got["at"] - done["ended"]) / 1e6,
         "events_s": sent / seconds,
         "deliveries_s": got["messages"] / seconds,
         "p50_ms": got["latency_us"][0]["p50"] / 1000,

@@ -44,7 +44,7 @@ def emit(link: Link, order: Order) -> dict[str, int]:
         for number in range(order.first + sent, order.first + sent + min(due, BATCH)):
             link.emit("sent", _result(number))
             sent += 1
-    return {"begun": begun, "last": order.first + sent - 1}
+    return order.done(begun, sent)
 
 
 def _result(number: int) -> dict[str, object]:

@@ -74,6 +74,10 @@ class Order:
         """Seconds until the next one may go."""
         return max(0.0, since + sent / self.rate - time.monotonic())
 
+    def done(self, begun: int, sent: int) -> dict[str, int]:
+        """What the publisher says at the end: times in ns, and the last number."""
+        return {"begun": begun, "ended": time.monotonic_ns(), "last": self.first + sent - 1}
+
     def line(self) -> str:
         """As a line for the publisher's stdin."""
         return json.dumps(asdict(self)) + "\n"

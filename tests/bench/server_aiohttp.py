@@ -56,7 +56,7 @@ class Server:
                 with contextlib.suppress(ConnectionError):
                     await ws.send_str(text)
             sent += 1
-        return {"begun": begun, "last": order.first + sent - 1}
+        return order.done(begun, sent)
 
 
 async def main() -> None:

@@ -47,7 +47,7 @@ async def publish(server: Server, order: Order) -> dict[str, int]:
         events = [Event(messages.delta(messages.text(n)), now, TASK, RUN) for n in numbers]
         await server.log.commit(Batch(events=events))
         sent += len(numbers)
-    return {"begun": begun, "last": order.first + sent - 1}
+    return order.done(begun, sent)
 
 
 async def main() -> None:

@@ -43,7 +43,8 @@ function publish({ first, count, rate, seconds }) {
   const step = () => {
     const passed = (performance.now() - since) / 1000;
     if (sent >= count || passed >= seconds) {
-      console.log(`{"begun":${begun},"last":${first + sent - 1}}`);
+      const ended = process.hrtime.bigint();
+      console.log(`{"begun":${begun},"ended":${ended},"last":${first + sent - 1}}`);
       return;
     }
     const due = Math.min(rate ? Math.floor(passed * rate) + 1 : Infinity, count) - sent;

@@ -62,7 +62,7 @@ class Running:
         self.publisher.stdin.flush()
 
     def published(self) -> dict[str, int]:
-        """Wait until they are; when it began, and the last number."""
+        """Wait until they are; what `Order.done` says."""
         return answered(self.publisher)
 
     def publish(self, order: Order) -> dict[str, int]:
