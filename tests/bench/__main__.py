@@ -119,9 +119,9 @@ def main() -> None:
     for section in asked.only.split(","):
         progress(section)
         result[section] = SECTIONS[section](options)
-    print("\n".join(report.tables(result)))
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=1) + "\n")
+    print("\n".join(report.tables(result)))
     if asked.svg:
         report.plot(result, asked.svg)
 

@@ -1,4 +1,4 @@
-"""Publishers for brokers: `python -m tests.bench.brokers mqtt|nats PORT PHONES`.
+"""Publishers for brokers: `python -m tests.bench.brokers KIND PORT PHONES`.
 
 Each publication is acknowledged by the broker (QoS 1; JetStream's answer to a publication);
 at most `window` of them are under way.
@@ -20,6 +20,7 @@ CHUNK = 64
 """So many publications go out in one write."""
 READ = 256 * 1024
 STREAM = "events"
+ACKS = {"jetstream": "all", "jetstream-none": "none"}
 ACK_PENDING = 4096
 """How many events JetStream sends a phone before it waits for an acknowledgement."""
 
@@ -62,13 +63,14 @@ class Mqtt:
 class Nats:
     """A stream in a file, and a durable push consumer for each phone.
 
-    The phones acknowledge what they got with one message (AckAll): that is the cheapest policy
-    by which JetStream sends again what was on its way when a connection broke.
+    With `ack` "all" the phones acknowledge what they got with one message: that is the cheapest
+    policy by which JetStream sends again what was on its way when a connection broke. With "none"
+    that is lost to the phone, as nobody tells JetStream where it was.
     """
 
     window = 512
 
-    def __init__(self, port: int, phones: int) -> None:
+    def __init__(self, port: int, phones: int, ack: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self._text = b""
         self._call(
@@ -77,13 +79,14 @@ class Nats:
         )
         self._api(f"STREAM.CREATE.{STREAM}", name=STREAM, subjects=["e"], storage="file")
         for i in range(phones):
-            config = {
+            config: dict[str, Any] = {
                 "durable_name": f"p{i}",
                 "deliver_subject": f"d.{i}",
                 "deliver_policy": "all",
-                "ack_policy": "all",
-                "max_ack_pending": ACK_PENDING,
+                "ack_policy": ack,
             }
+            if ack == "all":
+                config["max_ack_pending"] = ACK_PENDING
             call = f"CONSUMER.DURABLE.CREATE.{STREAM}.p{i}"
             self._api(call, stream_name=STREAM, config=config)
 
@@ -129,7 +132,7 @@ def publish(broker: Broker, order: Order) -> dict[str, int]:
 def main() -> None:
     """Each line of stdin is an order."""
     kind, port, phones = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    broker: Broker = Mqtt(port) if kind == "mqtt" else Nats(port, phones)
+    broker: Broker = Mqtt(port) if kind == "mqtt" else Nats(port, phones, ACKS[kind])
     say(ready=True)
     for line in sys.stdin:
         say(**publish(broker, Order(**json.loads(line))))

@@ -62,7 +62,7 @@ def _compared(
 
 
 def _or_failed(cell: Callable[[Figures, Figures], str], row: Figures, all_: Figures) -> str:
-    loomid = all_.get(LOOMID.name, {})
+    loomid = all_.get(LOOMID.name, {"failed": "was not asked for"})
     if "failed" in row:
         return "failed"
     return cell(row, row if "failed" in loomid else loomid)
@@ -165,6 +165,7 @@ def _memory(by_subject: Figures) -> Iterator[str]:
 RATIOS = (
     (AIOHTTP.name, {"1": 1.5, "10": 5.0, "100": 12.0, "1000": 18.0}),
     ("JetStream", {"1000": 3.0}),
+    ("JetStream AckNone", {"1000": 3.0}),
     ("Node ws", {"1000": 20.0}),
     ("mosquitto QoS 1", {"1000": 25.0}),
 )

@@ -114,7 +114,7 @@ static size_t mqtt_take(struct phone *p, char *data, size_t size) {
 
 /* ── NATS, a JetStream push consumer; the words are its delivery subject ── */
 
-static const char *nats_reply; /* acknowledges all up to the last message (AckAll) */
+static const char *nats_reply; /* acknowledges all up to the last message (AckAll), or is not used */
 static size_t nats_reply_size;
 
 static void nats_greet(struct phone *p) { (void)p; /* the server speaks first */ }
@@ -157,4 +157,5 @@ static void nothing(void) {}
 
 const struct speech ws = {ws_greet, ws_take, nothing};
 const struct speech mqtt = {mqtt_greet, mqtt_take, nothing};
-const struct speech nats = {nats_greet, nats_take, nats_done};
+const struct speech jetstream = {nats_greet, nats_take, nats_done};
+const struct speech jetstream_none = {nats_greet, nats_take, nothing};

@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +125,6 @@ def _own(module: str, folder: Path, phones: int) -> Iterator[Running]:
         yield Running("ws", said["port"], words, process, [process.pid])
 
 
-def _module(name: str) -> Callable[[Path, int], Any]:
-    return lambda folder, phones: _own(name, folder, phones)
-
-
 @contextmanager
 def _path_from_hook(folder: Path, phones: int) -> Iterator[Running]:
     """The daemon, and a host process with the shim's link that publishes through it."""
@@ -185,9 +182,9 @@ def _mosquitto(folder: Path, phones: int) -> Any:
     return _broker("mqtt", [_found("mosquitto") or "", "-c"], MOSQUITTO, words, folder, phones)
 
 
-def _jetstream(folder: Path, phones: int) -> Any:
+def _jetstream(kind: str, folder: Path, phones: int) -> Any:
     words = [f"d.{i}" for i in range(phones)]
-    return _broker("nats", [_found("nats-server") or "", "-c"], NATS, words, folder, phones)
+    return _broker(kind, [_found("nats-server") or "", "-c"], NATS, words, folder, phones)
 
 
 def _found(program: str) -> str | None:
@@ -211,8 +208,8 @@ def _needs(program: str) -> Callable[[], str | None]:
     return lambda: None if _found(program) else f"{program} is not installed"
 
 
-LOOMID = Subject("loomid", _module("server_loomid"))
-AIOHTTP = Subject("aiohttp send_str", _module("server_aiohttp"))
+LOOMID = Subject("loomid", partial(_own, "server_loomid"))
+AIOHTTP = Subject("aiohttp send_str", partial(_own, "server_aiohttp"))
 PATH = Subject("loomid from the hook", _path_from_hook, most=3000)
 """The publisher is not told what the phones can take: more would leave the ring (4,096)."""
 SUBJECTS = (
@@ -220,6 +217,7 @@ SUBJECTS = (
     PATH,
     AIOHTTP,
     Subject("Node ws", _node, _no_ws),
-    Subject("JetStream", _jetstream, _needs("nats-server")),
+    Subject("JetStream", partial(_jetstream, "jetstream"), _needs("nats-server")),
+    Subject("JetStream AckNone", partial(_jetstream, "jetstream-none"), _needs("nats-server")),
     Subject("mosquitto QoS 1", _mosquitto, _needs("mosquitto")),
 )

@@ -1,9 +1,9 @@
 /* A thousand phones in one thread: the load client of tests.bench, driven by swarm.py. What they
    speak is in speech.c.
 
-   swarm PROTOCOL PORT PLAN: PROTOCOL is ws, mqtt or nats; each line of the file PLAN is a phone,
-   "group TAB first words TAB words of a later connection", group 0 or 1. A "?" in the words is
-   replaced by the last seq. Commands on stdin, each answered by one line of JSON:
+   swarm PROTOCOL PORT PLAN: PROTOCOL is ws, mqtt, jetstream or jetstream-none; each line of
+   the file PLAN is a phone, "group TAB first words TAB words of a later connection", group 0 or 1.
+   A "?" in the words is replaced by the last seq. Commands on stdin, each answered by one line of JSON:
      open A B      connect the phones A to B-1, all at once; answered when all are served
      shut A B      close their connections
      clear EVERY   forget all figures; of each EVERY-th message the latency is kept from now on
@@ -41,6 +41,9 @@ static char trouble[256];
 static char buffer[BUFFER], answers[BUFFER];
 static size_t answers_size;
 static const struct speech *speech;
+static const struct { const char *name; const struct speech *speech; } speeches[] = {
+    {"ws", &ws}, {"mqtt", &mqtt}, {"jetstream", &jetstream}, {"jetstream-none", &jetstream_none},
+};
 
 static uint64_t clock_ns(clockid_t which) {
     struct timespec t;
@@ -257,7 +260,9 @@ static void load(const char *path) {
 
 int main(int count, char **argument) {
     if (count != 4) return 2;
-    speech = !strcmp(argument[1], "mqtt") ? &mqtt : !strcmp(argument[1], "nats") ? &nats : &ws;
+    for (size_t i = 0; i < sizeof speeches / sizeof *speeches; i++)
+        if (!strcmp(argument[1], speeches[i].name)) speech = speeches[i].speech;
+    if (!speech) return 2;
     port = atoi(argument[2]);
     load(argument[3]);
     for (int i = 0; i < 2; i++) samples[i] = malloc(sizeof(uint32_t) * SAMPLES);

@@ -19,7 +19,7 @@ struct speech { /* a protocol */
     void (*done)(void); /* after all messages of a read */
 };
 
-extern const struct speech ws, mqtt, nats;
+extern const struct speech ws, mqtt, jetstream, jetstream_none;
 
 /* of swarm.c */
 extern int port;
