@@ -75,8 +75,8 @@ SECTIONS = {
 }
 
 
-def about() -> Figures:
-    """Where it runs."""
+def about(options: Options) -> Figures:
+    """Where it runs, and what is measured."""
     cpu = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -86,9 +86,10 @@ def about() -> Figures:
         "cpu": cpu[0] if cpu else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
-        "python": platform.python_version(),
         "load_before": os.getloadavg()[0],
         "message_bytes": messages.SIZE,
+        "rounds": options.rounds,
+        "versions": {subject.name: subject.version() for subject in options.subjects},
     }
 
 
@@ -115,7 +116,7 @@ def main() -> None:
         rounds=1 if asked.quick else asked.rounds,
         quick=asked.quick,
     )
-    result: Figures = {"about": about() | {"rounds": options.rounds}, "left_out": missing}
+    result: Figures = {"about": about(options), "left_out": missing}
     for section in asked.only.split(","):
         progress(section)
         result[section] = SECTIONS[section](options)

@@ -42,6 +42,7 @@ def cell(subject: Subject, phones: int, seconds: float) -> dict[str, Any]:
 
 def _run(server: Running, swarm: Swarm, order: Order) -> dict[str, Any]:
     """Publish, and wait until every phone has everything."""
+    # An odd step, so that it takes all places of a batch in turn.
     swarm.clear(max(1, order.count * swarm.count // SAMPLES) | 1)
     before = server.cpu_s()
     done = server.publish(order)

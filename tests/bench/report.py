@@ -29,14 +29,19 @@ def tables(result: Figures) -> Iterator[str]:
         "start": _start,
         "memory": _memory,
     }
+    about = result["about"]
+    yield f"{about['cpu']}, {about['cores']} cores, load {about['load_before']:.1f} at the start;"
+    yield f"{about['rounds']} rounds, messages of {about['message_bytes']} bytes."
+    yield f"{'; '.join(dict.fromkeys(about['versions'].values()))}."
     for name, reason in result["left_out"].items():
         yield f"Left out: {name}: {reason}."
     for section, shown in show.items():
         if section in result:
             yield ""
             yield from shown(result[section])
-    yield ""
-    yield from _table(["promised", "wanted", "found", ""], list(_promises(result)))
+    if promises := list(_promises(result)):
+        yield ""
+        yield from _table(["promised", "wanted", "found", ""], promises)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

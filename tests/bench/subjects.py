@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -13,9 +14,11 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import loomid
 from tests.bench import messages
 from tests.bench.devices import WINDOW, pair
 from tests.bench.swarm import cache
@@ -56,20 +59,13 @@ class Running:
     publisher: subprocess.Popen[str]
     pids: list[int] = field(default_factory=list)
 
-    def begin(self, order: Order) -> None:
-        """Have events published."""
+    def publish(self, order: Order) -> dict[str, int]:
+        """Have events published, and wait for that; what `Order.done` says."""
         assert self.publisher.stdin is not None
         self.publisher.stdin.write(order.line())
         self.publisher.stdin.flush()
-
-    def published(self) -> dict[str, int]:
-        """Wait until they are; what `Order.done` says."""
-        return answered(self.publisher)
-
-    def publish(self, order: Order) -> dict[str, int]:
-        """Have events published, and wait for that."""
-        self.begin(order)
-        return self.published()
+        done: dict[str, int] = answered(self.publisher)
+        return done
 
     def cpu_s(self) -> float:
         """Processor time of the server so far."""
@@ -82,6 +78,7 @@ class Subject:
 
     name: str
     start: Callable[[Path, int], Any]
+    version: Callable[[], str]
     missing: Callable[[], str | None] = lambda: None
     most: int | None = None
     """It is given no more events than this at once."""
@@ -208,16 +205,38 @@ def _needs(program: str) -> Callable[[], str | None]:
     return lambda: None if _found(program) else f"{program} is not installed"
 
 
-LOOMID = Subject("loomid", partial(_own, "server_loomid"))
-AIOHTTP = Subject("aiohttp send_str", partial(_own, "server_aiohttp"))
-PATH = Subject("loomid from the hook", _path_from_hook, most=3000)
+def _says(program: str, option: str) -> str:
+    """The version that a program tells in the first line of what it says."""
+    run = subprocess.run(
+        [_found(program) or program, option], capture_output=True, text=True, check=False
+    )
+    return run.stdout.partition("\n")[0]
+
+
+def _ws_version() -> str:
+    package = json.loads((node_modules() / "ws/package.json").read_text())
+    return f"ws {package['version']}, Node {_says('node', '--version')}"
+
+
+def _loomid() -> str:
+    return f"loomid {loomid.__version__}"
+
+
+LOOMID = Subject("loomid", partial(_own, "server_loomid"), _loomid)
+PATH = Subject("loomid from the hook", _path_from_hook, _loomid, most=3000)
 """The publisher is not told what the phones can take: more would leave the ring (4,096)."""
+AIOHTTP = Subject(
+    "aiohttp send_str",
+    partial(_own, "server_aiohttp"),
+    lambda: f"aiohttp {version('aiohttp')}, Python {platform.python_version()}",
+)
+_JETSTREAM: Any = (partial(_says, "nats-server", "--version"), _needs("nats-server"))
 SUBJECTS = (
     LOOMID,
     PATH,
     AIOHTTP,
-    Subject("Node ws", _node, _no_ws),
-    Subject("JetStream", partial(_jetstream, "jetstream"), _needs("nats-server")),
-    Subject("JetStream AckNone", partial(_jetstream, "jetstream-none"), _needs("nats-server")),
-    Subject("mosquitto QoS 1", _mosquitto, _needs("mosquitto")),
+    Subject("Node ws", _node, _ws_version, _no_ws),
+    Subject("JetStream", partial(_jetstream, "jetstream"), *_JETSTREAM),
+    Subject("JetStream AckNone", partial(_jetstream, "jetstream-none"), *_JETSTREAM),
+    Subject("mosquitto QoS 1", _mosquitto, partial(_says, "mosquitto", "-h"), _needs("mosquitto")),
 )

@@ -27,6 +27,7 @@ def test_quick(tmp_path):
     result = json.loads(figures.read_text())
     names = {subject.name for subject in (LOOMID, PATH, AIOHTTP)}
     assert result["left_out"] == {}
+    assert set(result["about"]["versions"]) == names
     for phones in ("1", "20"):
         assert set(result["fanout"][phones]) == names
         for row in result["fanout"][phones].values():
