@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_shim.link import Link
+from tests.bench.host import Owner
 from tests.support.host import compute, delta, identity
 
 if TYPE_CHECKING:
@@ -42,16 +43,6 @@ def measure(emit: Callable[[str, dict[str, Any]], None], samples: int) -> list[i
             taken.append(clock() - before)
         time.sleep(0.001)
     return taken
-
-
-class Owner:
-    """Asks for nothing and does nothing."""
-
-    def ready(self) -> bool:
-        return True
-
-    def execute(self, _command: dict[str, Any]) -> None:
-        pass
 
 
 def host(socket: str, samples: int, warm: bool) -> None:

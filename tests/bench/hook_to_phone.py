@@ -16,12 +16,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-from hermes_shim.link import Link
-from tests.bench.hook_cost import Owner
+from tests.bench.host import linked
 from tests.support.daemon import Daemon
-from tests.support.host import delta, identity
+from tests.support.host import delta
 from tests.support.phone import Phone
 
 ROOT = Path(__file__).parents[2]
@@ -29,10 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 def host(socket: str, rate: float, seconds: float) -> None:
     """The host process: deltas at a steady pace, each told on stdout too."""
-    link = Link(identity(), [f"ipc://{socket}"], Owner)
-    link.start()
-    while link.state != "linked":
-        time.sleep(0.01)
+    link = linked(socket)
     started = {"turn_id": "s:s:1", "session_id": "s", "session_key": "agent:main:loomi:dm:b"}
     link.emit("turn.started", started | {"platform": "loomi", "model": "none", "text": "go"})
     due = time.monotonic()
@@ -47,35 +42,44 @@ def host(socket: str, rate: float, seconds: float) -> None:
     link.stop()
 
 
-async def measure(rate: float, seconds: float) -> dict[str, list[float]]:
+async def measure(daemon: Daemon, rate: float, seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each frame, and of each line through the pipe."""
     took: dict[str, list[float]] = {"hook to phone": [], "plain pipe": []}
-    with tempfile.TemporaryDirectory(prefix="lo-") as folder, Daemon(Path(folder)) as daemon:
-        phone = Phone(daemon.url)
-        async with phone.connect(daemon.pair()["qr"]["token"]) as connection:
-            take = connection._take
+    phone = Phone(daemon.url)
+    async with phone.connect(daemon.pair()["qr"]["token"]) as connection:
+        take = connection._take
 
-            async def timed(text: str) -> None:
-                now = time.time()
-                await take(text)
-                got = connection.got[-1]
-                if got.type == "run.delta":
-                    newest = float(got.payload["text"].split()[-1])
-                    took["hook to phone"].append((now - newest) * 1000)
+        async def timed(text: str) -> None:
+            now = time.time()
+            await take(text)
+            got = connection.got[-1]
+            if got.type == "run.delta":
+                newest = float(got.payload["text"].split()[-1])
+                took["hook to phone"].append((now - newest) * 1000)
 
-            connection._take = timed  # type: ignore[method-assign]
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.bench.hook_to_phone", "--host"),
-                *(str(daemon.runtime_dir / "hermes.sock"), "--rate", str(rate)),
-                *("--seconds", str(seconds)),
-                stdout=asyncio.subprocess.PIPE,
-                cwd=ROOT,
-            )
-            assert process.stdout is not None
-            async for line in process.stdout:
-                took["plain pipe"].append((time.time() - float(line)) * 1000)
-            await process.wait()
+        connection._take = timed  # type: ignore[method-assign]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.bench.hook_to_phone", "--host"),
+            *(str(daemon.runtime_dir / "hermes.sock"), "--rate", str(rate)),
+            *("--seconds", str(seconds)),
+            stdout=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        async for line in process.stdout:
+            took["plain pipe"].append((time.time() - float(line)) * 1000)
+        await process.wait()
     return took
+
+
+def figures(took: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """What is told of them."""
+    figures: dict[str, dict[str, float]] = {}
+    for name, values in took.items():
+        cuts = statistics.quantiles(values, n=100, method="inclusive")
+        figures[name] = {"count": len(values), "p50": cuts[49], "p90": cuts[89], "p99": cuts[98]}
+        figures[name]["max"] = max(values)
+    return figures
 
 
 def main() -> None:
@@ -89,16 +93,14 @@ def main() -> None:
     if options.host:
         host(options.host, options.rate, options.seconds)
         return
-    took = asyncio.run(measure(options.rate, options.seconds))
-    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="lo-") as folder, Daemon(Path(folder)) as daemon:
+        told = figures(asyncio.run(measure(daemon, options.rate, options.seconds)))
     print(f"{'ms':16}{'count':>8}{'p50':>8}{'p90':>8}{'p99':>8}{'max':>8}")
-    for name, values in took.items():
-        cuts = statistics.quantiles(values, n=100)
-        figures[name] = {"count": len(values), "p50": cuts[49], "p90": cuts[89], "p99": cuts[98]}
-        row = "".join(f"{value:8.2f}" for value in (cuts[49], cuts[89], cuts[98], max(values)))
-        print(f"{name:16}{len(values):8}{row}")
+    for name, row in told.items():
+        cuts = "".join(f"{row[cut]:8.2f}" for cut in ("p50", "p90", "p99", "max"))
+        print(f"{name:16}{row['count']:8}{cuts}")
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+        options.json.write_text(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":
