@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -27,20 +28,21 @@ from tests.support.phone import Phone
 ROOT = Path(__file__).parents[2]
 
 
-def host(socket: str, rate: float, seconds: float) -> None:
+def host(socket: str, rate: float, seconds: float, pad: int) -> None:
     """The host process: deltas at a steady pace, each told on stdout too."""
-    link = Link(identity(), [f"ipc://{socket}"], Owner)
+    turn = f"s:s:{os.getpid()}"
+    link = Link(identity(boot=turn), [f"ipc://{socket}"], Owner)
     link.start()
     while link.state != "linked":
         time.sleep(0.01)
-    started = {"turn_id": "s:s:1", "session_id": "s", "session_key": "agent:main:loomi:dm:b"}
+    started = {"turn_id": turn, "session_id": "s", "session_key": "agent:main:loomi:dm:b"}
     link.emit("turn.started", started | {"platform": "loomi", "model": "none", "text": "go"})
     due = time.monotonic()
     for _ in range(int(rate * seconds)):
         due += 1 / rate
         time.sleep(max(0.0, due - time.monotonic()))
         now = f"{time.time():.6f} "
-        link.emit("delta", delta(now, "s:s:1"))
+        link.emit("delta", delta("x" * pad + " " * bool(pad) + now, turn))
         sys.stdout.write(now + "\n")
         sys.stdout.flush()
     time.sleep(0.5)
@@ -85,9 +87,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     parser.add_argument("--host", help=argparse.SUPPRESS)
+    parser.add_argument("--pad", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.host:
-        host(options.host, options.rate, options.seconds)
+        host(options.host, options.rate, options.seconds, options.pad)
         return
     took = asyncio.run(measure(options.rate, options.seconds))
     figures: dict[str, Any] = {}
