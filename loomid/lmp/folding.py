@@ -127,8 +127,9 @@ class Retention:
     def drop(self, owner: str, tags: list[str]) -> list[str]:
         """The owner needs these no longer: those that nobody needs any more."""
         held = self._tags.get(owner, set())
-        held.difference_update(tags)
-        return self._free(owner, tags)
+        going = held.intersection(tags)
+        held -= going
+        return self._free(owner, sorted(going))
 
     def _free(self, owner: str, tags: list[str]) -> list[str]:
         free: list[str] = []

@@ -51,7 +51,7 @@ class Segment:
 
     def __init__(self) -> None:
         self._ticks: list[str] = []
-        self._of: tuple[Attempt, Kind] | None = None
+        self._of: tuple[Attempt, Kind, str] | None = None
         self._first = 0
         self._texts: list[str] = []
 
@@ -79,7 +79,7 @@ class Segment:
             self.end()
             return None
         kind = kind_of(fact)
-        of, next_at = (attempt, kind), outgoing.next_at(kind)
+        of, next_at = (attempt, kind, arrival.boot), outgoing.next_at(kind)
         if self._of == of:
             self._first = self._first or arrival.n
             self._texts.append(fact.text)
