@@ -169,7 +169,7 @@ async def _serve(
         await commands.recover()
         await admin.start()
         serving.push_async_callback(admin.stop)
-        await web.start(door.sockets, door.tls)
+        await web.start(door.sockets, door.tls, tasks)
         serving.push_async_callback(_leave, web)
         if notifier.watchdog_s is not None:
             tasks.create_task(_feed_watchdog(notifier, notifier.watchdog_s))

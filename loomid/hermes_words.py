@@ -14,6 +14,13 @@ from loomid.wire import FACTS, LIMIT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOST = 2**53
+TEXT_CHARS = 2**20 + 1_024
+"""A little more than phones are shown, so that it shows where a text was cut."""
+NAME_CHARS = 1_024
+COMMAND_CHARS = 2**18
+_MOST = dict.fromkeys(("text", "error", "reason", "description", "preview"), TEXT_CHARS)
+_MOST["command"] = COMMAND_CHARS
 _OURS = {
     "api_call_count": "call",
     "assistant_message": "text",
@@ -34,18 +41,24 @@ def body_of(kind: str, said: dict[str, Any]) -> dict[str, Any]:
     """The fields of a fact of this kind from what a shim said, as near as can be.
 
     What Hermes left out becomes empty; what does not fit stays, and is refused when the
-    fact is made. Fields that have our names already are kept.
+    fact is made. Fields that have our names already are kept. Raises ValueError for numbers
+    that are none.
     """
     body = {_OURS.get(name, name): value for name, value in said.items()}
     derive = _DERIVED.get(kind)
     body |= derive(body) if derive is not None else {}
     for each in fields(FACTS[kind]):
         if each.name in body:
-            body[each.name] = _cast(str(each.type), body[each.name])
+            value = _cast(str(each.type), body[each.name])
+            body[each.name] = (
+                value[: _MOST.get(each.name, NAME_CHARS)] if isinstance(value, str) else value
+            )
     return body
 
 
 def _cast(wanted: str, value: object) -> object:
+    if isinstance(value, int) and abs(value) > MOST:
+        raise ValueError("a number that neither phones nor the database can hold")
     if wanted.startswith("str") and isinstance(value, (int, float)):
         return str(value)
     if wanted == "bool" and isinstance(value, (int, float, str)):
@@ -85,7 +98,13 @@ def _tool_started(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:
-    return {} if "answerable" in body else {"answerable": bool(body.get("choices"))}
+    """Of a huge command head and tail: phones are shown less of both, and that it was cut."""
+    told = {} if "answerable" in body else {"answerable": bool(body.get("choices"))}
+    command = body.get("command")
+    if isinstance(command, str) and len(command) > COMMAND_CHARS:
+        half = COMMAND_CHARS // 2
+        return {**told, "command": command[:half] + command[-half:]}
+    return told
 
 
 def _sent(body: dict[str, Any]) -> dict[str, Any]:

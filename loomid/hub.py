@@ -23,7 +23,6 @@ from loomid.log import Gone
 from loomid.outbox import Templates
 from loomid.pace import Pace
 from loomid.phone import Admission, Phone
-from loomid.places import Places
 from loomid.resume import SNAPSHOT, Start, at_rest, replayed, resume
 from loomid.tally import Tally
 
@@ -42,9 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.hub")
 
-MAX_WITHOUT_HELLO = 32
-MAX_QUEUE = 2048
 HOUSEKEEPING_S = 15.0
+STRANGERS_TOLD = 50
+"""So many ends of strangers' connections are logged in that time: a flood must not fill the log."""
 CLOSE_WITHIN_S = 0.8
 DROP_WITHIN_S = 0.1
 LAG_LIMIT = 100_000
@@ -97,7 +96,6 @@ class Hub:
         self._home_task = home_task
         self._clock = clock
         self._devices = Devices(vault, clock, config.claim_within_s)
-        self._places = Places(MAX_WITHOUT_HELLO, MAX_QUEUE)
         self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
@@ -105,6 +103,8 @@ class Hub:
         self._closing: int | None = None
         self._empty = asyncio.Event()
         self._alarm = Alarm(events.health, self._tell_all, clock)
+        self._limited = 0
+        self._told = 0  # strangers whose end was logged since the last housekeeping
         self._pace = Pace(events, self._wake_all, lambda: len(self._live))
 
     async def load(self) -> None:
@@ -116,6 +116,7 @@ class Hub:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._alarm.run())
             while True:
+                self._told = 0
                 await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
                 with _tried_again():
                     await self._devices.tend(self._live.keys())
@@ -157,12 +158,6 @@ class Hub:
 
     # ── connections ─────────────────────────────────────────────────────────
 
-    async def enter(self) -> Place | None:
-        """A place for one more connection without hello; None: too many wait already."""
-        if self._places.crowded or self._closing is not None:
-            return None
-        return await self._places.enter()
-
     async def serve(self, socket: Socket, place: Place) -> None:
         """Serve one connection until it ends; its end is logged once."""
         phone = Phone(
@@ -174,7 +169,7 @@ class Hub:
             max_first_bytes=self.config.max_first_bytes,
             stall_s=self.config.stall_s,
         )
-        place.yield_ = phone.make_way
+        place.yield_, place.too_much = phone.make_way, phone.too_much
         self._phones.add(phone)
         if self._closing is not None:
             phone.end(self._closing, "server going down")
@@ -195,8 +190,10 @@ class Hub:
         if hello.token is not None:
             base = self._log.visible
             new = await self._devices.pair(hello.token, hello.device_info, base)
+            phone.place.leave()
             return await self._admit(phone, hello, *new)
         known = await self._known(phone, hello)
+        phone.place.leave()
         # One at a time: where the first moves the device's base, the second must know.
         async with self._admitting.setdefault(known.device_id, asyncio.Lock()):
             device = await self._devices.greeted(known, hello.device_info)
@@ -221,7 +218,6 @@ class Hub:
         if phone.ended is None:
             self._enlist(device_id, phone)
             self.tally.came(device_id, new=credential is not None, truncated=start.truncated)
-        phone.place.leave()
         return admission
 
     def _enlist(self, device_id: str, phone: Phone) -> None:
@@ -327,7 +323,10 @@ class Hub:
         phone.place.leave()
         code, cause = _end(phone)
         self.tally.ended(code, cause)
-        log.info(
+        self._limited += phone.rate_limited
+        self._told += phone.device is None
+        log.log(
+            logging.DEBUG if phone.device is None and self._told > STRANGERS_TOLD else logging.INFO,
             "closed %s: code %d, %s, age %.1f s, lag %d events",
             *(_name(phone), code, cause, asyncio.get_running_loop().time() - phone.started),
             self._lag(phone),
@@ -340,6 +339,11 @@ class Hub:
             self._devices.left(device_id)
         if self._closing is not None and not self._phones:
             self._empty.set()
+
+    @property
+    def rate_limited(self) -> int:
+        """Frames that were answered with `rate_limited`."""
+        return self._limited + sum(phone.rate_limited for phone in self._phones)
 
     def _tell_all(self, status: frames.ServerStatus) -> None:
         for phone in self._live.values():

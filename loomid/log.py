@@ -10,15 +10,17 @@ import asyncio
 import logging
 import sqlite3
 import time
-from dataclasses import astuple, dataclass, field, replace
+from collections import Counter
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from loomid import givenup
+from loomid.batch import Batch
 from loomid.database import BUGS
 from loomid.givenup import GivenUp
-from loomid.lmp import envelope, facts, frames
+from loomid.lmp import envelope, facts, frames, placeholder
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
@@ -28,12 +30,10 @@ from loomid.store import Rows
 from loomid.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from loomid.lmp.facts import Arrival
     from loomid.lmp.frames import Event
-    from loomid.lmp.runs import Outcome, TaskSeen
     from loomid.store import EventRow, Store
 
 __all__ = ["Batch", "Entry", "Exhausted", "Gone", "Log"]
@@ -47,38 +47,6 @@ LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get throug
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 NOT_A_TURN = "~"  # how the tags begin that are not turn ids
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one step of the pump stores at once.
-
-    `release` takes effect before `facts` are stored; `add` sees to it that no fact of a
-    released tag is among them.
-    """
-
-    events: list[Event] = field(default_factory=list)
-    facts: list[tuple[Arrival, str]] = field(default_factory=list)
-    release: list[tuple[str, str]] = field(default_factory=list)
-    acks: dict[tuple[str, str], int] = field(default_factory=dict)
-    tasks: list[TaskSeen] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.events or self.facts or self.release or self.acks or self.tasks)
-
-    def add(self, arrival: Arrival, outcome: Outcome) -> None:
-        """Take in one folded arrival and what became of it."""
-        if arrival.n:
-            key = (arrival.gateway_id, arrival.boot)
-            self.acks[key] = max(arrival.n, self.acks.get(key, 0))
-        self.events += outcome.events
-        self.tasks += outcome.tasks
-        if outcome.retain is not None:
-            self.facts.append((arrival, outcome.retain))
-        if outcome.release:
-            gone = {(arrival.gateway_id, tag) for tag in outcome.release}
-            self.release += gone
-            self.facts = [one for one in self.facts if (one[0].gateway_id, one[1]) not in gone]
 
 
 def _patience(failures: int) -> float:
@@ -98,15 +66,6 @@ def _entry(row: EventRow, *, replay: bool = False) -> Entry:
     return Entry(position, parts, type_, type_ in frames.URGENT)
 
 
-def _encode(events: list[Event]) -> Iterator[tuple[Event, bytes]]:
-    for event in events:
-        try:
-            yield event, envelope.encode_payload(event.payload)
-        except (UnicodeError, ValueError, TypeError) as error:
-            # A bug; but one bad event must not stop all others for ever.
-            log.error("cannot encode a %s: %s; dropped", event.type, type(error).__name__)
-
-
 class Log:
     """The open log. Made by `open`; `close` records a clean stop."""
 
@@ -124,9 +83,9 @@ class Log:
         self.window = max(window, MIN_WINDOW)
         self.projection = Projection()
         self.stamps = Stamps(clock)
-        self.unencodable = 0
-        """Events that were dropped because they cannot be JSON."""
         self.health = store.health
+        self.odd: Counter[str] = Counter()
+        """Events `unencodable` (told by a placeholder) and, at the start, `unreadable`."""
         self._store = store
         self._taken = positions
         self._clock = clock
@@ -186,7 +145,10 @@ class Log:
         self._ring.floor = max(before, await self._store.forgotten())
         self._ring.extend([_entry(row) for row in rows])
         for row in await self._store.alive():
-            self.projection.apply(_event(row), row[0])
+            try:
+                self.projection.apply(_event(row), row[0])
+            except (ValueError, KeyError) as error:
+                self._odd("unreadable", row[2], error)
 
     async def close(self) -> None:
         """Record a clean stop, once what was being stored is finished."""
@@ -273,14 +235,24 @@ class Log:
         """
         async with self._committing:
             begun = time.monotonic()
-            encoded = list(_encode(batch.events))
-            self.unencodable += len(batch.events) - len(encoded)
+            encoded = [self._encode(event) for event in batch.events]
             base = self._rows(batch)
             failures = 0
             while not await self._attempt(encoded, base, _patience(failures)):
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
             self.stamps.commits.observe(time.monotonic() - begun)
+
+    def _encode(self, event: Event) -> tuple[Event, bytes]:
+        try:
+            return event, envelope.encode_payload(event.payload)
+        except Exception as error:  # noqa: BLE001 - one bad event must not stop all others
+            self._odd("unencodable", event.type, error)
+            return placeholder.instead_of(event, error)
+
+    def _odd(self, reason: str, type_: str, error: Exception) -> None:
+        self.odd[reason] += 1
+        log.error("a %s is %s: %s", type_, reason, type(error).__name__)
 
     def _rows(self, batch: Batch) -> Rows:
         now = self._clock()
@@ -295,6 +267,14 @@ class Log:
             ended=[pair for pair in batch.release if not pair[1].startswith(NOT_A_TURN)],
             acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
             tasks=[astuple(task) for task in batch.tasks],
+            merges=[
+                (
+                    (a.n, a.t, a.at, a.kind, facts.dump(a.fact)),
+                    (a.gateway_id, m.tag, a.boot, m.first, a.n),
+                )
+                for m in batch.merges
+                for a in (m.arrival,)
+            ],
         )
 
     async def _attempt(

@@ -118,6 +118,19 @@ METRICS: tuple[Measure, ...] = (
         lambda now: now.hub.tally.closed,
     ),
     Measure(
+        "connections_refused_total",
+        ("reason",),
+        "Connections that had to go before a right hello: yielded (to a newer one), too_much"
+        " (sent more than a stranger may), tls (not agreed on), no_descriptors.",
+        lambda now: now.hub.tally.refused,
+    ),
+    Measure(
+        "frames_rate_limited_total",
+        (),
+        "Frames of phones that were answered with rate_limited.",
+        lambda now: now.hub.rate_limited,
+    ),
+    Measure(
         "requests_total",
         ("type", "outcome"),
         "Requests of phones that were answered, by type and 'ok' or the error's code.",
@@ -130,10 +143,11 @@ METRICS: tuple[Measure, ...] = (
         lambda now: now.log.stamps.events,
     ),
     Measure(
-        "events_dropped_total",
+        "events_odd_total",
         ("reason",),
-        "Events that no phone will see; unencodable: their content cannot be JSON.",
-        lambda now: {"unencodable": now.log.unencodable},
+        "Events that phones were not told as they are: unencodable (a placeholder was told), or"
+        " unreadable (not found again at the start).",
+        lambda now: now.log.odd,
     ),
     Measure(
         "facts_total",
@@ -273,7 +287,7 @@ class Metrics:
             "hook_to_phone": _summary(stamps.hook_to_phone),
             "facts_lost": dict(now.link.lost),
             "facts_unacknowledged": now.link.unacknowledged,
-            "events_unencodable": now.log.unencodable,
+            "events_unencodable": now.log.odd["unencodable"],
             "deltas_coalesced": now.folded[_JOINED],
             "reconnects": dict(now.hub.tally.reconnects),
         }

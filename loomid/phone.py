@@ -112,6 +112,11 @@ class Phone:
         """What it has yet to be sent; None before hello.ok."""
         return self._writer.outbox
 
+    @property
+    def rate_limited(self) -> int:
+        """Frames of it that came too fast."""
+        return self._session.limited
+
     def wake(self) -> None:
         """There may be something to write."""
         self._writer.wake()
@@ -138,6 +143,10 @@ class Phone:
     def make_way(self) -> None:
         """Leave the door to others, as no hello has come."""
         self.refuse(RateLimited("Too many connections without hello."))
+
+    def too_much(self) -> None:
+        """More came than a first frame may have; nothing of it is kept."""
+        self.refuse(TooLarge())
 
     def refuse(self, error: PhoneError) -> None:
         """Tell an error of the whole connection, and close."""

@@ -1,97 +1,82 @@
-"""How many may be at the door at once: the oldest without a hello yields to a new one."""
+"""How many strangers may be at the door at once: the oldest yields to a new one."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
 
-YIELD_AFTER_S = 1.0
+LEAVING_SHARE = 4
 
 
 class Place:
-    """One place; `leave` it once the hello was accepted, or at the end."""
+    """One connection whose hello was not accepted yet; `leave` it then, or at the end."""
 
-    __slots__ = ("_places", "since", "yield_")
-
-    def __init__(self, places: Places, since: float) -> None:
+    def __init__(self, places: Places, drop: Callable[[], object]) -> None:
         self._places: Places | None = places
-        self.since = since
-        self.yield_: Callable[[], None] | None = None
-        """How its holder is told to go."""
+        self.drop = drop
+        """Ends the connection at once."""
+        self.yield_: Callable[[], object] | None = None
+        """How its holder is told to go, where that can be told; else it is dropped."""
+        self.too_much: Callable[[], object] | None = None
+        """How it is told that it sends more than a stranger may; else it is dropped."""
+        places.enter(self)
 
     def leave(self) -> None:
-        """Give the place to the next; calling again does nothing."""
+        """It is a stranger no longer, or gone; calling again does nothing."""
         places, self._places = self._places, None
         if places is not None:
             places.left(self)
 
 
 class Places:
-    """A bounded number of places and a queue before them.
+    """A bounded number of strangers, oldest first.
 
-    Who waits makes the oldest holder yield, but not before that one had a second to say
-    hello: in a storm of reconnecting phones nobody is thrown out.
+    In a flood of connections each lasts as long as it takes to fill all places: whoever
+    says hello within that time gets in, however long the flood goes on.
     """
 
-    def __init__(self, count: int, queue: int) -> None:
+    def __init__(self, count: int, refused: Counter[str]) -> None:
+        self._refused = refused
         self._count = count
-        self._queue_limit = queue
         self._held: dict[Place, None] = {}
-        self._queue: deque[asyncio.Future[Place]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._leaving: dict[Place, None] = {}  # told to go, and not gone yet
 
-    @property
-    def crowded(self) -> bool:
-        """Whether even the queue is full."""
-        return len(self._queue) >= self._queue_limit
+    def __len__(self) -> int:
+        return len(self._held) + len(self._leaving)
 
-    async def enter(self) -> Place:
-        """Take a place, waiting for one if need be."""
-        if len(self._held) < self._count:
-            return self._grant()
-        waiter: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
-        self._queue.append(waiter)
-        self._arm()
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                waiter.result().leave()
-            raise
-        finally:
-            if waiter in self._queue:
-                self._queue.remove(waiter)
+    def enter(self, place: Place) -> None:
+        """One more."""
+        self._held[place] = None
+        if len(self._held) > self._count:
+            self.make_way()
 
     def left(self, place: Place) -> None:
         """A place is free again."""
         self._held.pop(place, None)
-        while self._queue and len(self._held) < self._count:
-            waiter = self._queue.popleft()
-            if not waiter.done():
-                waiter.set_result(self._grant())
+        self._leaving.pop(place, None)
 
-    def _grant(self) -> Place:
-        place = Place(self, asyncio.get_running_loop().time())
-        self._held[place] = None
-        return place
+    def make_way(self, *, at_once: bool = False) -> bool:
+        """Have the oldest go, `at_once` without a word. False: there is nobody."""
+        if at_once and self._leaving:
+            self._drop(next(iter(self._leaving)))
+            return True
+        if not self._held:
+            return False
+        oldest = next(iter(self._held))
+        del self._held[oldest]
+        self._refused["yielded"] += 1
+        if at_once or oldest.yield_ is None:
+            self._drop(oldest)
+            return True
+        self._leaving[oldest] = None
+        oldest.yield_()
+        if len(self._leaving) > self._count // LEAVING_SHARE:
+            self._drop(next(iter(self._leaving)))
+        return True
 
-    def _arm(self) -> None:
-        if self._timer is None and self._queue and self._held:
-            oldest = next(iter(self._held))
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(oldest.since + YIELD_AFTER_S, self._make_way)
-
-    def _make_way(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        for place in list(self._held):
-            if not self._queue or place.since + YIELD_AFTER_S > now:
-                break
-            place.leave()
-            if place.yield_ is not None:
-                place.yield_()
-        self._arm()
+    def _drop(self, place: Place) -> None:
+        self._leaving.pop(place, None)
+        place.drop()

@@ -89,16 +89,18 @@ class Pump:
         for (gateway_id, boot), n in batch.acks.items():
             self._gateways.ack(gateway_id, boot, n)
 
-    def _fold(self, arrival: Arrival) -> Outcome:
+    def _fold(self, arrival: Arrival, *, failed: bool = False) -> Outcome:
         runs = self._runs(arrival.gateway_id)
         try:
-            return runs.fold(arrival)
+            return runs.make_do(arrival) if failed else runs.fold(arrival)
         except Exception as error:  # noqa: BLE001 - a bug; the other facts go on
             # Without the message of the exception: it could quote a text.
             where = "".join(traceback.format_tb(error.__traceback__))
             log.error("a %s broke the fold: %s\n%s", arrival.kind, type(error).__name__, where)
+            if failed:
+                return Outcome()
             runs.dropped["broke_the_fold"] += 1
-            return Outcome()
+            return self._fold(arrival, failed=True)
 
     def _runs(self, gateway_id: str) -> Runs:
         if gateway_id not in self.runs:

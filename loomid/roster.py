@@ -10,8 +10,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from loomid import hermes_words, processes, wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
@@ -285,7 +283,7 @@ class Roster:
             return None
         try:
             return facts.parse(kind, hermes_words.body_of(kind, body))
-        except (msgspec.ValidationError, RecursionError):
+        except Exception:  # noqa: BLE001 - whatever it is, it must not hold up the facts behind it
             self.oddities[f"invalid fact {kind}"] += 1
             return None
 

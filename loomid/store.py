@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loomid.lmp.frames import Event
+
+log = logging.getLogger("loomid.store")
 
 ENDED_KEPT = 1_000
 ROWS_AT_ONCE = 256
@@ -55,8 +58,6 @@ class Start:
     reserved: int
     broken: bool
 
-
-log = logging.getLogger("loomid.store")
 
 EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
 """position, ts, type, task_id, run_id, lasting, payload"""
@@ -85,6 +86,10 @@ class Rows:
     """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
     approvals: list[Event] = field(default_factory=list)
     """Those of the events that ask for or end an approval: the ledger follows them."""
+    merges: list[tuple[tuple[int, float, float, str, bytes], tuple[str, str, str, int, int]]] = (
+        field(default_factory=list)
+    )
+    """n, t, at, kind, body of what replaces the facts of gateway_id, tag, boot, from n, to n"""
     undo_after: int | None = None
     abandoned: bool = False
 
@@ -114,6 +119,8 @@ class Store:
         self.safe = safe
         self.ledger = Ledger(Durable(safe, self.health), line)
         self.tidy = Tidy(path, line, safe)
+        self.unreadable: Counter[str] = Counter()
+        """Stored facts that could not be read, by kind."""
 
     @classmethod
     async def open(cls, path: Path, clock: Callable[[], float]) -> Store:
@@ -280,11 +287,18 @@ class Store:
 
     async def _facts(self, where: str, *parameters: str) -> list[tuple[Arrival, str]]:
         sql = "SELECT gateway_id, boot, n, t, at, kind, body, tag FROM fact {} ORDER BY id"
-        rows = await self._rows(sql.format(where), *parameters)
-        return [
-            (Arrival(gateway_id, boot, n, t, at, facts.load(kind, body)), tag)
-            for gateway_id, boot, n, t, at, kind, body, tag in rows
-        ]
+        found: list[tuple[Arrival, str]] = []
+        for gateway_id, boot, n, t, at, kind, body, tag in await self._rows(
+            sql.format(where), *parameters
+        ):
+            try:
+                fact = facts.load(kind, body)
+            except (ValueError, KeyError) as error:  # else no start would ever succeed again
+                self.unreadable[kind] += 1
+                log.error("cannot read a stored %s: %s", kind, type(error).__name__)
+                continue
+            found.append((Arrival(gateway_id, boot, n, t, at, fact), tag))
+        return found
 
     async def last_fact(self) -> int:
         """The highest id of a stored fact; 0 for none."""
@@ -333,6 +347,9 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many("INSERT OR REPLACE INTO ended (gateway_id, turn_id) VALUES (?, ?)", rows.ended)
     many(_ONLY_LAST_ENDED, [(one, ENDED_KEPT) for one in {pair[0] for pair in rows.ended}])
     many("INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.facts)
+    for row, which in rows.merges:  # the first becomes what all were
+        connection.execute(_MERGE, (*row, *which))
+        connection.execute(_MERGED, (*which, row[3]))
     many("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?)", rows.acks)
     many(_TASK_SEEN, rows.tasks)
     ledger.write(connection, rows.approvals)
@@ -353,6 +370,10 @@ def _insert_events(connection: sqlite3.Connection, events: list[EventRow]) -> No
         at += count
 
 
+_AMONG = "gateway_id = ? AND tag = ? AND boot = ? AND n BETWEEN ? AND ?"
+_MERGE = f"""UPDATE fact SET n = ?, t = ?, at = ?, kind = ?, body = ?
+    WHERE id = (SELECT min(id) FROM fact WHERE {_AMONG})"""  # noqa: S608 - our own columns
+_MERGED = f"DELETE FROM fact WHERE {_AMONG} AND kind != ?"  # noqa: S608
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
 _ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
     SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""

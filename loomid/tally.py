@@ -27,6 +27,9 @@ class Tally:
         """Connections that ended, by code and cause."""
         self.requests: Counter[tuple[str, str]] = Counter()
         """Answered requests, by type and `ok` or the error's code."""
+        self.refused: Counter[str] = Counter()
+        """Connections without a hello that had to go: `yielded` to a newer one, sent
+        `too_much`, did not agree on `tls`, found `no_descriptors`."""
         self._ends: dict[str, str] = {}  # device → cause of its last connection's end
 
     def came(self, device_id: str, *, new: bool, truncated: bool) -> None:

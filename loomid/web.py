@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import re
@@ -18,10 +19,10 @@ from loomid.doors import BACKLOG
 from loomid.errors import StorageFailing
 from loomid.lmp import pairing, wsframe
 from loomid.lmp.session import Code
+from loomid.reception import STRANGERS, Reception, Stranger
 from loomid.writer import SocketClosed
 
 if TYPE_CHECKING:
-    import asyncio
     import ssl
     from collections.abc import Iterable
 
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.web")
 
-ACCEPT_SLICE = 32
 SEND_BUFFER = 64 * 1024
 HIGH_WATER = 64 * 1024
 STOP_WITHIN_S = 0.2
 """For requests other than a phone's connection; those have been waited for then."""
 REQUEST_WITHIN_S = 10.0
+PING_REST_S = 0.02
+"""WebSocket's own pings pass by the session and its rate; so much of a flood of them."""
 _NOT_A_SCRIPTS = re.compile(
     r"forwarded|x-forwarded-.*|x-original-.*|x-real-ip|.*-client-ip|.*-connecting-ip|via|cookie"
     r"|origin|referer|sec-.*",
@@ -61,6 +63,7 @@ class WebConfig:
     server_name: str
     fingerprint: str = ""
     max_frame_bytes: int = 1024 * 1024
+    strangers: int = STRANGERS
 
 
 class _PairRequest(msgspec.Struct, frozen=True):
@@ -75,9 +78,14 @@ class Web:
         self._hub = hub
         self._config = config
         self._runner: web.AppRunner | None = None
+        self._listening: dict[socket.socket, asyncio.Task[None]] = {}
+        self.reception: Reception | None = None
 
     async def start(
-        self, sockets: Iterable[socket.socket], ssl_context: ssl.SSLContext | None = None
+        self,
+        sockets: Iterable[socket.socket],
+        ssl_context: ssl.SSLContext | None,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         """Serve on sockets that are bound, and perhaps listen, already."""
         app = web.Application(client_max_size=4096)
@@ -85,7 +93,7 @@ class Web:
         app.router.add_get("/health", self._health)
         app.router.add_post("/internal/pair/new", self._pair)
         app.on_response_prepare.append(_anonymous)
-        self._runner = web.AppRunner(
+        runner = self._runner = web.AppRunner(
             app,
             access_log=None,
             handle_signals=False,
@@ -93,46 +101,48 @@ class Web:
             lingering_time=1.0,
             shutdown_timeout=STOP_WITHIN_S,
         )
-        await self._runner.setup()
+        await runner.setup()
+        serve = runner.server
+        if serve is None:
+            raise AssertionError("set up, a runner has a server")
+        refused = self._hub.tally.refused
+        reception = Reception(serve, ssl_context, refused, strangers=self._config.strangers)
+        self.reception = reception
         for one in sockets:
-            # asyncio takes the backlog also as the number of connections it accepts in one
-            # step: small steps for the loop, a long queue in the kernel.
-            site = web.SockSite(self._runner, one, ssl_context=ssl_context, backlog=ACCEPT_SLICE)
-            await site.start()
             one.listen(BACKLOG)
+            self._listening[one] = tasks.create_task(reception.accept(one, tasks))
 
     async def stop(self) -> None:
         """Take no more connections, end those there are with 1001, then the rest."""
         runner, self._runner = self._runner, None
         if runner is not None:
-            for site in list(runner.sites):
-                await site.stop()
+            for listener, accepting in self._listening.items():
+                accepting.cancel()
+                listener.close()
             await self._hub.close(Code.GOING_AWAY)
             await runner.cleanup()
 
     # ── phones ──────────────────────────────────────────────────────────────
 
     async def _ws(self, request: web.Request) -> web.StreamResponse:
-        place = await self._hub.enter()
-        if place is None:
-            raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"})
+        transport = request.transport
+        stranger = None if transport is None else transport.get_protocol()
+        response = _Response(
+            autoclose=False,
+            autoping=False,
+            compress=False,
+            # The parser refuses what is as large as its limit, too.
+            max_msg_size=self._config.max_frame_bytes + 1,
+        )
+        if transport is None or not isinstance(stranger, Stranger):
+            return response  # it did not wait
         try:
-            response = _Response(
-                autoclose=False,
-                compress=False,
-                # The parser refuses what is as large as its limit, too.
-                max_msg_size=self._config.max_frame_bytes + 1,
-            )
-            try:
-                writer = await response.prepare(request)
-            except ConnectionError:
-                return response  # it did not wait
-            transport = request.transport
-            if transport is not None:
-                await self._hub.serve(PhoneSocket(response, writer, transport), place)
+            writer = await response.prepare(request)
+        except ConnectionError:
             return response
-        finally:
-            place.leave()
+        if request.transport is not None:
+            await self._hub.serve(PhoneSocket(response, writer, transport), stranger)
+        return response
 
     # ── others ──────────────────────────────────────────────────────────────
 
@@ -163,8 +173,9 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Strangers need not know what we are made of."""
+    """Strangers need not know what we are made of, and ask once a connection."""
     response.headers["Server"] = "loomid"
+    response.force_close()
 
 
 def _direct(request: web.Request) -> bool:
@@ -227,11 +238,17 @@ class PhoneSocket:
 
     async def receive(self) -> str | bytes:
         """The next message; raises SocketClosed."""
-        message = await self._response.receive()
-        if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-            data: str | bytes = message.data
-            return data
-        raise self._closed(message.type, message.data)
+        while True:
+            message = await self._response.receive()
+            if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                data: str | bytes = message.data
+                return data
+            if message.type is WSMsgType.PING:
+                if not self.unsent:  # the newest may stand for all that were not answered
+                    self.write(wsframe.pong(message.data))
+                await asyncio.sleep(PING_REST_S)
+            elif message.type is not WSMsgType.PONG:
+                raise self._closed(message.type, message.data)
 
     def _closed(self, kind: WSMsgType, data: Any) -> SocketClosed:  # noqa: ANN401 - aiohttp's
         if kind is WSMsgType.CLOSE:

@@ -8,8 +8,11 @@ its own order, to the first attempt of that number that still lacks it.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
+
+from loomid.lmp.text import PIECES, TEXT_CHARS, Text
 
 if TYPE_CHECKING:
     from loomid import wire
@@ -38,7 +41,7 @@ class Attempt:
         self.interim: str | None = None
         self.concluded = False
         """Nothing more of its text is to be expected (0.19)."""
-        self.received: list[str] = []
+        self.received = Text()
         self.length = 0
         self.waiting: list[tuple[Kind, str]] = []
         self.touched: set[Kind] = set()
@@ -73,11 +76,16 @@ class Attempt:
         self.touched.add(kind)
         if not self.settled:
             self.waiting.append((kind, piece))
+            if len(self.waiting) > PIECES:
+                self.waiting = [
+                    (kind, "".join(piece for _, piece in same))
+                    for kind, same in groupby(self.waiting, itemgetter(0))
+                ]
         if kind == "text":
-            piece = piece if self.received else piece.lstrip()
-            if piece:
-                self.received.append(piece)
-                self.length += len(piece)
+            piece = piece if self.length else piece.lstrip()
+            self.length += len(piece)
+            if piece and self.received.length <= TEXT_CHARS:
+                self.received.add(piece)
 
     def close(self, at: float) -> None:
         """A fact says that the model call is over."""
@@ -96,16 +104,14 @@ class Attempt:
         # Compared as shown: Hermes strips the text in some places and not in others.
         if self.length < len(truth.strip()):
             return False
-        if len(self.received) > 1:
-            self.received = ["".join(self.received)]
-        return "".join(self.received).strip() == truth.strip()
+        return str(self.received).strip() == truth.strip()
 
     def expects(self, kind: Kind, piece: str) -> bool:
         """The stream has ended, and this comes before the end of the text it ended with."""
         truth = (self.truth or "").lstrip()
         if kind == "reasoning":
             return self.length < len(truth)
-        piece = piece if self.received else piece.lstrip()
+        piece = piece if self.length else piece.lstrip()
         return self.length < len(truth) and truth.startswith(piece, self.length)
 
 

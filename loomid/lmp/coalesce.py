@@ -49,6 +49,15 @@ class Coalescer:
             ready += self.flush(at)
         return ready
 
+    def resume(self, kind: Kind, next_at: float) -> None:
+        """As after frames up to one that lets the next go at that time; nothing is held."""
+        self._held, self.due = [], None
+        self._next[kind] = next_at
+
+    def next_at(self, kind: Kind) -> float | None:
+        """When the next frame of a kind may go; None: something is held."""
+        return None if self._held else self._next.get(kind)
+
     def flush(self, at: float) -> list[RunDelta]:
         """What is held, as one frame (or none)."""
         if not self._held:

@@ -47,11 +47,25 @@ class Tick:
     """Time passed. Stored only when it caused an event."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deltas:
+    """Adjacent deltas of a live run, stored as one (lmp/merging): folded, it leaves the turn
+    as they left it one by one."""
+
+    turn_id: str
+    iteration: int
+    channel: str
+    text: str
+    next_at: float
+    """When the rate allows the next frame; nothing is held."""
+
+
 LOCAL: dict[str, type[Any]] = {
     "gateway.up": GatewayUp,
     "gateway.down": GatewayDown,
     "gateway.lost": GatewayLost,
     "tick": Tick,
+    "deltas": Deltas,
 }
 KINDS = {**wire.KINDS, **{cls: kind for kind, cls in LOCAL.items()}}
 _TYPES = {**wire.FACTS, **LOCAL}

@@ -18,6 +18,7 @@ from loomid.wire import ApprovalAsked
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
+    from loomid.lmp.merging import Merge
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,15 @@ class Outcome:
     release: tuple[str, ...] = ()
     """Tags whose stored facts, this one's included, may be deleted with this commit."""
     tasks: tuple[TaskSeen, ...] = ()
+    merge: Merge | None = None
+    """Stored facts, this one included, that may be replaced by one."""
 
 
 class Folding:
     """Collects what one arrival causes."""
 
     def __init__(self, arrival: Arrival) -> None:
+        self.arrival = arrival
         self.at = arrival.at
         self.t = arrival.t
         self.cause = (arrival.t, arrival.at) if arrival.n else None
@@ -66,6 +70,7 @@ class Folding:
         self.gone: set[str] = set()
         """Owners that are no more."""
         self.released: list[str] = []
+        self.merge: Merge | None = None
 
     def emit(
         self, payload: Payload, *, task_id: str | None = None, run_id: str | None = None
@@ -117,8 +122,18 @@ class Retention:
 
     def release(self, owner: str) -> list[str]:
         """The owner is gone: the tags that nobody needs any more."""
+        return self._free(owner, sorted(self._tags.pop(owner, ())))
+
+    def drop(self, owner: str, tags: list[str]) -> list[str]:
+        """The owner needs these no longer: those that nobody needs any more."""
+        held = self._tags.get(owner, set())
+        going = held.intersection(tags)
+        held -= going
+        return self._free(owner, sorted(going))
+
+    def _free(self, owner: str, tags: list[str]) -> list[str]:
         free: list[str] = []
-        for tag in sorted(self._tags.pop(owner, ())):
+        for tag in tags:
             owners = self._owners[tag]
             owners.discard(owner)
             if not owners:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KEEP_S = 3_600.0
 KEEP_COMMAND_S = 600.0
 PER_KEY = 32
+MAX_MESSAGES = 4_096
 MATCH_CHARS = 500  # turns give the first PREVIEW_CHARS of a text that may have a prefix
 
 
@@ -66,7 +67,9 @@ class Inbox:
             at + keep,
         )
         queue = self._by_key.setdefault(fact.session_key, OrderedDict())
-        oldest = self.pop(next(iter(queue))) if len(queue) >= PER_KEY else None
+        full = queue if len(queue) >= PER_KEY else self._by_id
+        crowded = full is queue or len(full) >= MAX_MESSAGES
+        oldest = self.pop(next(iter(full))) if crowded else None
         self._by_id[message.message_id] = message
         self._by_key.setdefault(fact.session_key, OrderedDict())[message.message_id] = message
         return message, oldest

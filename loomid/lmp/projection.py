@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from loomid.lmp import frames
 from loomid.lmp.frames import Event
+from loomid.lmp.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,7 +59,7 @@ class _Text:
     """All text so far of one (iteration, kind)."""
 
     last: Event
-    parts: list[str]
+    text: Text
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class _Run:
                 continue
             payload = frames.RunDelta(
                 run_id=item.last.run_id or "",
-                text="".join(item.parts),
+                text=str(item.text),
                 kind="reasoning" if kind == "reasoning" else "text",
                 iteration=iteration,
             )
@@ -116,13 +117,13 @@ class Projection:
                 item = run.shown.get(("text", iteration, kind))
                 if isinstance(item, _Text):
                     item.last = event
-                    item.parts.append(text)
+                    item.text.add(text)
                 else:
-                    run.shown["text", iteration, kind] = _Text(event, [text])
+                    run.shown["text", iteration, kind] = _Text(event, Text(text))
             case frames.RunText(text=text, iteration=iteration):
                 key = ("text", iteration, "text")
                 # Replaced where it stands, so that the causal order stays.
-                run.shown[key] = _Text(event, [text])
+                run.shown[key] = _Text(event, Text(text))
                 if not text:
                     del run.shown[key]
             case frames.RunInput() | frames.RunInterim(already_streamed=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +32,19 @@ if TYPE_CHECKING:
     from loomid.lmp.tools import Tool
 
 
+@dataclass(frozen=True)
+class RunView:
+    """A run as commands see it."""
+
+    run_id: str
+    task_id: str
+    turn_id: str
+    session_key: str | None
+    surface: str
+    can: tuple[str, ...]
+    active: bool
+
+
 class Run:
     """Turns what a turn has to tell into events; joins deltas on the way (docs/protocol.md)."""
 
@@ -43,7 +57,7 @@ class Run:
         self.waiting_for: set[str] = set()
         """Approvals that this run waits for."""
         self._host = host
-        self._outgoing = Coalescer(self.run_id, host.dropped)
+        self.outgoing = Coalescer(self.run_id, host.dropped)
 
     @property
     def live(self) -> bool:
@@ -58,7 +72,7 @@ class Run:
     @property
     def due(self) -> float | None:
         """When held deltas must go out."""
-        return self._outgoing.due
+        return self.outgoing.due
 
     def begin(self, out: Folding, start: Start, can: tuple[str, ...]) -> None:
         """run.started, and the task it belongs to."""
@@ -111,7 +125,7 @@ class Run:
             text = iteration.text.text
             self.tell(out, RunText(run_id=self.run_id, iteration=iteration.number, text=text))
             return
-        for delta in self._outgoing.add(out.at, kind, iteration.number, change.text):
+        for delta in self.outgoing.add(out.at, kind, iteration.number, change.text):
             self._emit(out, delta)
 
     def input(self, out: Folding, text: str, origin: Origin) -> None:
@@ -171,7 +185,7 @@ class Run:
 
     def flush(self, out: Folding) -> None:
         """Send held deltas."""
-        for delta in self._outgoing.flush(out.at):
+        for delta in self.outgoing.flush(out.at):
             self._emit(out, delta)
 
     def _answer(self, out: Folding, answer: str) -> None:

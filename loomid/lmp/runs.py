@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loomid import wire
 from loomid.lmp import ids
 from loomid.lmp.asks import ASKED_RACE_S, KEEP_S, ApprovalView, Ask, Asks
 from loomid.lmp.endings import CANCELLED
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
-from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp, Tick
+from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen, tag_of
 from loomid.lmp.host import BOOTS, Host
 from loomid.lmp.inbox import origin_of
+from loomid.lmp.quota import Quota
+from loomid.lmp.run import RunView
 from loomid.lmp.sends import Sends, in_chat
 from loomid.lmp.start import platform_of
 from loomid.lmp.status import Status
@@ -25,22 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["ApprovalView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
 ENDED_KEPT = 1_000
-MAX_TURNS = 4_096
 STARTED_RACE_S = 1.0
 """A list of running keys may miss a turn that began while it was made."""
-
-
-@dataclass(frozen=True)
-class RunView:
-    """A run as commands see it."""
-
-    run_id: str
-    task_id: str
-    turn_id: str
-    session_key: str | None
-    surface: str
-    can: tuple[str, ...]
-    active: bool
 
 
 class Runs:
@@ -59,6 +46,7 @@ class Runs:
         self._status = Status(gateway_id, self._host.retention)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
+        self._room = Quota()
         for turn_id in ended:
             self._remember(turn_id, None)
 
@@ -114,16 +102,48 @@ class Runs:
                 self._wake(out, owner)
             if (take := _TAKE.get(type(fact))) is not None:
                 take(self, out, fact)
+        return self._outcome(out)
+
+    def make_do(self, arrival: Arrival) -> Outcome:
+        """After `fold` raised on this arrival: where it was to end a turn, that turn ends."""
+        out = Folding(arrival)
+        turn = self._turns.get(getattr(arrival.fact, "turn_id", None) or "")
+        if turn is not None and type(arrival.fact) is wire.TurnEnded:
+            turn.abandon(out, "internal")
+        return self._outcome(out)
+
+    def _outcome(self, out: Folding) -> Outcome:
         for owner in out.touched:
             turn = self._turns.get(owner)
             if turn is not None:
                 self._alarms.set(owner, turn.due)
+                self._note(turn, out.arrival)
+        reason, surplus = self._room.surplus(self._turns.values(), len(self._turns))
+        for turn in surplus:
+            self._evict(out, turn, reason)
         return Outcome(
             events=tuple(out.events),
-            retain=self._host.retention.keep(arrival, out.touched - out.gone),
+            retain=self._host.retention.keep(out.arrival, out.touched - out.gone),
             release=tuple(out.released),
             tasks=tuple(out.tasks),
+            merge=out.merge,
         )
+
+    def _note(self, turn: Turn, arrival: Arrival) -> None:
+        """What this arrival adds to what is kept of a turn."""
+        self._room.note(turn, arrival.fact)
+        if type(arrival.fact) is Tick:
+            turn.segment.tick(tag_of(arrival))
+        elif type(arrival.fact) is not wire.Delta:
+            turn.segment.end()
+
+    def _evict(self, out: Folding, turn: Turn, reason: str) -> None:
+        self._host.dropped[reason] += 1
+        cause, out.cause = out.cause, turn.cause
+        if turn.live:
+            turn.abandon(out, reason)
+        out.cause = cause
+        self._forget_turn(out, turn)
 
     def _wake(self, out: Folding, owner: str) -> None:
         turn = self._turns.get(owner)
@@ -144,9 +164,6 @@ class Runs:
         if turn is None:
             if fact.turn_id in self._ended or out.boot in self._lost:
                 self._host.dropped["late"] += 1
-                return
-            if len(self._turns) >= MAX_TURNS:
-                self._host.dropped["too_many_turns"] += 1
                 return
             turn = self._turns[fact.turn_id] = Turn(fact.turn_id, out.boot, self._host, out.at)
             self._by_run[turn.run.run_id] = turn.turn_id
@@ -331,6 +348,7 @@ class Runs:
     def _forget_turn(self, out: Folding, turn: Turn) -> None:
         """Its late facts have come (or it never began): let its facts go."""
         del self._turns[turn.turn_id]
+        self._room.free(turn)
         self._remember(turn.turn_id, _view(turn) if turn.run.begun else None)
         self._release(out, turn.turn_id)
 

@@ -182,6 +182,8 @@ class Session:
         self._pong_by: float | None = None
         self._misses = 0
         self._running = 0
+        self.limited = 0
+        """Errors `rate_limited` that were told."""
         self._tokens = BURST
         self._filled_at = now
 
@@ -316,6 +318,7 @@ class Session:
 
     def _fail(self, error: PhoneError, request_id: str | None) -> list[Action]:
         """Tell the error first; then close if it is fatal (before hello.ok all are)."""
+        self.limited += type(error) is RateLimited
         fatal = error.fatal or self.state is not State.LIVE
         self._move(Input.FATAL if fatal else Input.ERROR)
         tell = Send("error", error_payload(error, request_id, fatal=fatal))

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 CURSOR = "▉"
+TEXT_CHARS = 2**20
+"""Of an iteration's text, and of its reasoning; what comes after is left out."""
+MARK = "\n[…]"
+TAIL_CHARS = 10_000
+PIECES = 1_024
 
 
 class Change(NamedTuple):
@@ -19,6 +24,28 @@ def without_cursor(text: str) -> str:
     return text.removesuffix(CURSOR).removesuffix(" ") if text.endswith(CURSOR) else text
 
 
+class Text:
+    """A text that grows; many small pieces cost no more than few large ones."""
+
+    __slots__ = ("_parts", "length")
+
+    def __init__(self, text: str = "") -> None:
+        self._parts = [text] if text else []
+        self.length = len(text)
+
+    def add(self, piece: str) -> None:
+        """More of it."""
+        self._parts.append(piece)
+        self.length += len(piece)
+        if len(self._parts) > PIECES:
+            self._parts = ["".join(self._parts)]
+
+    def __str__(self) -> str:
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
+
 class Track:
     """Text as it was shown, always stripped at both ends.
 
@@ -29,7 +56,8 @@ class Track:
 
     def __init__(self, *, retractable: bool = True) -> None:
         self._retractable = retractable
-        self._parts: list[str] = []
+        self._shown = Text()
+        self._full = False
         self._tail = ""  # whitespace that waits for more text
         self._base = ""  # what an earlier, failed attempt showed and the present one continues
         self._repeated: str | None = None  # a retry that so far only repeats what is shown
@@ -40,9 +68,7 @@ class Track:
     @property
     def text(self) -> str:
         """What the phones have."""
-        if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
-        return self._parts[0] if self._parts else ""
+        return str(self._shown)
 
     def retry(self, *, continues: bool) -> None:
         """The attempt that showed this text failed and another one begins.
@@ -53,7 +79,7 @@ class Track:
         self._base = ""
         self._retried = True
         self._continues = continues
-        self._repeated = "" if self._parts else None
+        self._repeated = "" if self._shown.length else None
 
     def add(self, piece: str) -> Change | None:
         """A delta came."""
@@ -100,24 +126,31 @@ class Track:
     def become(self, text: str) -> Change | None:
         """Make this the text, by adding to what is shown where that is enough."""
         text, shown = text.strip(), self.text
-        self._tail = ""
+        self._tail, self._full = "", len(text) > TEXT_CHARS
+        if self._full:
+            text = text[:TEXT_CHARS] + MARK
         if text == shown:
             return None
         if text.startswith(shown):
-            self._parts.append(text[len(shown) :])
+            self._shown.add(text[len(shown) :])
             return Change(text[len(shown) :], restated=False)
-        self._parts = [text] if text else []
+        self._shown = Text(text)
         return Change(text, restated=True)
 
     def _append(self, piece: str) -> Change | None:
+        if self._full:
+            return None
         piece = self._tail + piece
-        if not self._parts:
+        if not self._shown.length:
             piece = piece.lstrip()
         body = piece.rstrip()
-        self._tail = piece[len(body) :]
+        self._tail = piece[len(body) :][:TAIL_CHARS]
         if not body:
             return None
-        self._parts.append(body)
+        room = TEXT_CHARS - self._shown.length
+        if len(body) > room:
+            self._full, body = True, body[:room] + MARK
+        self._shown.add(body)
         return Change(body, restated=False)
 
 

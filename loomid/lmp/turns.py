@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from loomid import wire
 from loomid.lmp.attempts import DRAIN_S, Attempts
 from loomid.lmp.endings import Ending, concluded, failed, of_turn
+from loomid.lmp.facts import Deltas
+from loomid.lmp.merging import Segment, kind_of
 from loomid.lmp.run import Run
 from loomid.lmp.script import Script
 from loomid.lmp.start import Start
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomid.lmp.attempts import Attempt
-    from loomid.lmp.coalesce import Kind
     from loomid.lmp.folding import Folding
     from loomid.lmp.frames import Origin
     from loomid.lmp.host import Host
@@ -53,13 +54,13 @@ class Turn:
         self.seen_at = at
         self.cause: tuple[float, float] | None = None
         """Of its newest fact, as events have it."""
+        self.last_at = at
+        self.segment = Segment()
         self._host = host
-        self._last_at = at
         self._handled_at: float | None = None
         self._linger_until: float | None = None
         self._attempts = Attempts()
-        streamed = not host.edits_only(boot)
-        self._script = Script(self.run, self._redirected, streamed=streamed)
+        self._script = Script(self.run, self._redirected, streamed=not host.edits_only(boot))
         self._answer: str | None = None
         self._api_end: wire.ApiEnded | None = None
 
@@ -99,7 +100,7 @@ class Turn:
         """When to ask whether this foreign turn still runs: it may end without a fact."""
         if not self.run.begun or not self.live or self.ours or self.key is None:
             return None
-        return self._last_at if self.failure else self._last_at + RUNNING_EVERY_S
+        return self.last_at if self.failure else self.last_at + RUNNING_EVERY_S
 
     @property
     def due(self) -> float | None:
@@ -134,10 +135,20 @@ class Turn:
         out.touched.add(self.turn_id)
         if self.run.due is not None and out.at >= self.run.due:
             self.run.flush(out)
-        self._last_at = out.at
+        self.last_at = out.at
         self.cause = out.cause
         _TAKE[type(fact)](self, out, fact)
         self._go(out)
+        if type(fact) is wire.Delta:
+            self._merge(out)
+        elif type(fact) is Deltas:
+            self.run.outgoing.resume(kind_of(fact), fact.next_at)
+
+    def _merge(self, out: Folding) -> None:
+        """After a delta: have it stored as one with those before it, where that may be."""
+        out.merge = self.segment.add(out.arrival, self._attempts.last, self.run.outgoing)
+        if out.merge is not None:
+            out.released += self._host.retention.drop(self.turn_id, self.segment.take_ticks())
 
     def _turn_started(self, out: Folding, fact: wire.TurnStarted) -> None:
         if not self.start.turn_started(fact, out):
@@ -159,9 +170,9 @@ class Turn:
             attempt.started, attempt.started_at = True, out.at
             self._open(attempt, new=new)
 
-    def _delta(self, out: Folding, fact: wire.Delta) -> None:
+    def _delta(self, out: Folding, fact: wire.Delta | Deltas) -> None:
         self._script.streaming = max(self._script.streaming, fact.iteration)
-        kind: Kind = "reasoning" if fact.channel == "reasoning" else "text"
+        kind = kind_of(fact)
         attempt, new = self._attempts.for_delta(fact.iteration, kind, fact.text, out.at)
         late = attempt is None or attempt.settled
         if attempt is not None:
@@ -266,7 +277,7 @@ class Turn:
         if iteration is None:
             return False
         out.touched.add(self.turn_id)
-        self._last_at = out.at
+        self.last_at = out.at
         iteration.message = message_id
         if not iteration.certain:
             self.run.show(out, iteration, "text", iteration.text.preview(text, final=final))
@@ -349,8 +360,6 @@ class Turn:
         self._script.clear()
         self._linger(out)
 
-    # ── small things ──
-
     def _linger(self, out: Folding) -> None:
         """Remember the turn a while longer, and as long as it has an approval pending."""
         self._linger_until = None if self.run.waiting_for else out.at + LINGER_S
@@ -366,11 +375,11 @@ class Turn:
         if self.ending is not None:
             return None
         if self._handled_at is not None:
-            return max(self._handled_at, self._last_at) + HANDLER_GRACE_S
+            return max(self._handled_at, self.last_at) + HANDLER_GRACE_S
         if self.key is None and self.failure is not None:
-            return self._last_at + KEYLESS_FAILED_S
+            return self.last_at + KEYLESS_FAILED_S
         # Whether a foreign session still runs can be asked.
-        return self._last_at + SILENT_S if self.ours or self.key is None else None
+        return self.last_at + SILENT_S if self.ours or self.key is None else None
 
 
 _TAKE: dict[type, Callable[..., None]] = {
@@ -378,6 +387,7 @@ _TAKE: dict[type, Callable[..., None]] = {
     wire.ApiStarted: Turn._api_started,
     wire.StreamStarted: Turn._stream_started,
     wire.Delta: Turn._delta,
+    Deltas: Turn._delta,
     wire.StreamEnded: Turn._stream_ended,
     wire.ApiEnded: Turn._api_ended,
     wire.ApiFailed: Turn._api_failed,

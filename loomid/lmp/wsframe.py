@@ -10,6 +10,7 @@ _LONG = Struct("!BBQ").pack
 _CODE = Struct("!H").pack
 _TEXT = 0x81  # FIN + opcode 1
 _CLOSE = 0x88
+_PONG = 0x8A
 _NOT_SENT = (1005, 1006)  # RFC 6455 §7.4.1: they stand for "none" and "lost"
 
 
@@ -26,3 +27,8 @@ def close(code: int, reason: str) -> bytes:
     """A close frame (RFC 6455 §5.5.1)."""
     body = b"" if code in _NOT_SENT else _CODE(code) + reason.encode()[:123]
     return _SHORT(_CLOSE, len(body)) + body
+
+
+def pong(data: bytes) -> bytes:
+    """The answer to a ping frame (RFC 6455 §5.5.3), whose data has at most 125 bytes."""
+    return _SHORT(_PONG, len(data)) + data

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -25,17 +26,18 @@ from tests.support.phone import Phone
 ROOT = Path(__file__).parents[2]
 
 
-def host(socket: str, rate: float, seconds: float) -> None:
+def host(socket: str, rate: float, seconds: float, pad: int) -> None:
     """The host process: deltas at a steady pace, each told on stdout too."""
-    link = linked(socket)
-    started = {"turn_id": "s:s:1", "session_id": "s", "session_key": "agent:main:loomi:dm:b"}
+    turn = f"s:s:{os.getpid()}"
+    link = linked(socket, boot=turn)
+    started = {"turn_id": turn, "session_id": "s", "session_key": "agent:main:loomi:dm:b"}
     link.emit("turn.started", started | {"platform": "loomi", "model": "none", "text": "go"})
     due = time.monotonic()
     for _ in range(int(rate * seconds)):
         due += 1 / rate
         time.sleep(max(0.0, due - time.monotonic()))
         now = f"{time.time():.6f} "
-        link.emit("delta", delta(now, "s:s:1"))
+        link.emit("delta", delta("x" * pad + " " * bool(pad) + now, turn))
         sys.stdout.write(now + "\n")
         sys.stdout.flush()
     time.sleep(0.5)
@@ -89,9 +91,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     parser.add_argument("--host", help=argparse.SUPPRESS)
+    parser.add_argument("--pad", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.host:
-        host(options.host, options.rate, options.seconds)
+        host(options.host, options.rate, options.seconds, options.pad)
         return
     with tempfile.TemporaryDirectory(prefix="lo-") as folder, Daemon(Path(folder)) as daemon:
         told = figures(asyncio.run(measure(daemon, options.rate, options.seconds)))

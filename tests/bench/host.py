@@ -26,9 +26,9 @@ class Owner:
         pass
 
 
-def linked(socket: str) -> Link:
+def linked(socket: str, **more: str) -> Link:
     """A link, once loomid has welcomed it."""
-    link = Link(identity(), [f"ipc://{socket}"], Owner)
+    link = Link(identity(**more), [f"ipc://{socket}"], Owner)
     link.start()
     while link.state != "linked":
         time.sleep(0.01)

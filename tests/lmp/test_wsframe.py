@@ -23,3 +23,7 @@ def test_close_frames():
     assert wsframe.close(4003, "no").hex() == "8804" + "0fa3" + b"no".hex()
     assert wsframe.close(1005, "none").hex() == "8800"
     assert len(wsframe.close(4000, "x" * 500)) == 127
+
+
+def test_pong() -> None:
+    assert wsframe.pong(b"hi").hex() == "8a02" + b"hi".hex()

@@ -10,12 +10,23 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from loomid.lmp import envelope
+from loomid.lmp.frames import Event
 from loomid.log import Batch, Log
 from loomid.store import Store
 from loomid.vault import Vault
-from tests.support.log import arrival, delta, open_log, push, started, text_of
+from tests.support.log import (
+    arrival,
+    completed,
+    delta,
+    open_log,
+    push,
+    started,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,16 +233,63 @@ async def test_a_commit_that_is_cancelled_keeps_what_is_numbered_behind_it_waiti
         assert await texts(log, start) in ([], ["a"])
 
 
-async def test_an_event_that_cannot_be_encoded_does_not_stop_the_others(
+async def test_an_event_that_cannot_be_encoded_becomes_a_placeholder(
     path: Path, caplog: pytest.LogCaptureFixture
 ):
     async with open_log(path) as log:
         start = log.visible
         await push(log, "a", "secret \ud800", "b")
-        assert await texts(log, start) == ["a", "b"]
+        assert await texts(log, start) == ["a", "[not shown: UnicodeEncodeError]", "b"]
+        assert log.odd == {"unencodable": 1}
     assert "secret" not in caplog.text
-    assert log.unencodable == 1
-    assert "cannot encode a run.delta" in caplog.text
+    assert "a run.delta is unencodable: UnicodeEncodeError" in caplog.text
+
+
+async def test_a_run_whose_end_cannot_be_encoded_ends(path: Path):
+    """And so do others: what comes in its place keeps the order of a run's events."""
+    async with open_log(path) as log:
+        for text in ("\ud800", object()):
+            end = completed()
+            odd = msgspec.structs.replace(end.payload, text=text)
+            await log.commit(Batch(events=[started(), Event(odd, end.ts, "task_1", "run_1")]))
+            assert log.projection.live_runs() == []
+        told = [one.type for one in log.read(0, 9)]
+        assert told == ["run.started", "run.completed", "run.started", "run.failed"]
+    async with open_log(path) as log:
+        assert log.projection.live_runs() == []
+
+
+async def test_what_cannot_be_told_at_all_is_a_notification(path: Path):
+    async with open_log(path) as log:
+        start = log.visible
+        payload = msgspec.structs.replace(delta("x").payload, text=object())
+        await log.commit(Batch(events=[Event(payload, 1.0, "task_1", "run_1")]))
+        (one,) = log.read(start, 9)
+        frame, told = envelope.decode_server(envelope.render(1, one.parts))
+        assert (frame.type, frame.run_id) == ("notification", "run_1")
+        assert told.source == "loomid"
+        assert told.text == "loomid could not tell a run.delta: TypeError"
+
+
+async def test_what_is_stored_and_cannot_be_read_stops_no_start(path: Path):
+    async with open_log(path) as log:
+        await log.commit(
+            Batch(
+                events=[started("run_1"), started("run_2")],
+                facts=[(arrival(1), "t1"), (arrival(2), "t2")],
+            )
+        )
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE event SET payload = x'7b7d' WHERE run_id = 'run_1'")
+        other.execute("UPDATE fact SET body = x'7b7d' WHERE tag = 't1'")
+        other.execute(
+            "INSERT INTO fact SELECT 9, 'g', 'b', 3, t, at, 'no', body, tag FROM fact LIMIT 1"
+        )
+    async with open_log(path) as log:
+        assert log.projection.live_runs() == ["run_2"]
+        assert log.odd == {"unreadable": 1}
+        assert [a.n for a, _ in await log._store.facts()] == [2]
+        assert log._store.unreadable == {"delta": 1, "no": 1}
 
 
 async def test_a_batch_that_takes_long_is_stored_all_the_same(

@@ -139,6 +139,68 @@ async def test_a_fold_that_breaks_costs_one_fact(
     assert "secret" not in caplog.text
 
 
+async def test_a_run_ends_even_if_its_end_breaks_the_fold(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("loomid.lmp.turns.of_turn", lambda *_: 1 / 0)
+    async with pumping(tmp_path) as half:
+        host.link.emit("turn.started", turn_started())
+        host.link.emit("stream.started", stream_started())
+        for kind, body in endings("one"):
+            host.link.emit(kind, body)
+        await until(lambda: ended(half.shown()))
+        assert half.shown()[-2].error == "internal"
+        assert half.log.projection.live_runs() == []
+        assert half.pump.runs["gw1"].dropped["broke_the_fold"] == 1
+    async with pumping(tmp_path) as half:
+        assert half.log.projection.live_runs() == []
+
+
+HOSTILE = [
+    ("delta", {"turn_id": "t0", "iteration": 10**300, "delta": "x", "kind": "text"}),
+    ("delta", {"turn_id": "t0", "iteration": 1, "delta": "\ud800\x00 \udfff", "kind": "text"}),
+    ("delta", {"turn_id": "t0", "iteration": 1, "delta": ["x"] * 9, "kind": "text"}),
+    ("delta", {"turn_id": 10**4_000, "iteration": 1, "delta": "x", "kind": "text"}),
+    ("tool.started", {"turn_id": "t0", "tool_call_id": "c", "tool_name": "t", "args": {"a": 1},
+                      "session_id": "s", "api_request_id": "t0:api:" + "9" * 5_000}),
+    ("tool.started", {"turn_id": "t0", "tool_call_id": "d", "tool_name": "x" * 3_000_000,
+                      "args": {"a": 1}, "session_id": "s", "api_request_id": "t0:api:1"}),
+    ("tool.ended", {"turn_id": "t0", "tool_call_id": "d", "tool_name": "t", "status": "ok",
+                    "duration_ms": 10**400}),
+    ("sent", {"chat_id": "c", "session_key": None, "message_id": "m", "text": "y" * 3_000_000,
+              "reply_to": None, "metadata": {"job_id": 10**400}}),
+    ("approval.asked", {"approval_id": "a" * 10_000, "session_key": "k", "command": "z" * 10**6,
+                        "choices": ["once"] * 10_000, "description": "\ud800", "turn_id": "t0"}),
+    ("turn.started", {"turn_id": "t0", "user_message": {"deep": [[[]]]}, "platform": 7}),
+    ("no.such", {"x": 1}),
+]  # fmt: skip
+
+
+def deep(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+async def test_no_content_stops_the_stream(tmp_path: Path, host: Host):
+    """Each is done with once: nothing is sent again, nothing behind it waits."""
+    async with pumping(tmp_path) as half:
+        for kind, body in [*HOSTILE, *(("delta", {"x": deep(n)}) for n in (500, 100_000))]:
+            host.link.emit(kind, body)
+        host.link.emit("turn.started", turn_started())
+        for kind, body in endings("all is well"):
+            host.link.emit(kind, body)
+        await until(lambda: "all is well" in [getattr(e, "text", "") for e in half.shown()])
+        await until(lambda: not host.link._backlog.facts)
+        odd = half.gateways.figures().oddities
+        assert sum(n for kind, n in odd.items() if kind.startswith("invalid fact")) >= 6
+        assert not half.pump.runs["gw1"].dropped["broke_the_fold"]
+        assert half.log.odd == {}
+    async with pumping(tmp_path) as half:
+        assert half.store.unreadable == {}
+
+
 async def test_a_foreign_turn_is_asked_after(tmp_path: Path, host: Host):
     shift = 0.0
 

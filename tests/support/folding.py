@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from loomid.lmp.frames import Event
+    from loomid.lmp.merging import Merge
 
 KEY = b"k" * 32
 
@@ -65,10 +66,24 @@ class Driver:
         self.outcomes.append(outcome)
         if outcome.retain is not None:
             self.stored.append((outcome.retain, arrival))
+        if outcome.merge is not None:
+            self._merge(outcome.merge)
         if outcome.release:
             gone = set(outcome.release)
             self.stored = [(tag, kept) for tag, kept in self.stored if tag not in gone]
             self.ended += [tag for tag in outcome.release if not tag.startswith("~")]
+
+    def _merge(self, merge: Merge) -> None:
+        """As the store does it: the first of them becomes what all were."""
+        whole = merge.arrival
+        merged = [
+            i
+            for i, (tag, one) in enumerate(self.stored)
+            if tag == merge.tag and one.boot == whole.boot and merge.first <= one.n <= whole.n
+        ]
+        self.stored[merged[0]] = merge.tag, whole
+        for i in reversed(merged[1:]):
+            del self.stored[i]
 
 
 _ROWS: dict[str, Callable[[Any], list[Any]]] = {

@@ -14,6 +14,7 @@ from loomid.hub import Hub, HubConfig
 from loomid.lmp import envelope, frames
 from loomid.lmp.pairing import Secret
 from loomid.log import Batch, Log
+from loomid.reception import STRANGERS
 from loomid.store import Store
 from loomid.vault import Vault
 from loomid.web import Web, WebConfig
@@ -100,6 +101,7 @@ async def serving(
     window: int = 512,
     clock: Callable[[], float] = time.time,
     ssl_context: Any = None,
+    strangers: int = STRANGERS,
 ) -> AsyncIterator[Server]:
     """Run a server whose state is in `path`; stopping it is an orderly stop."""
     gateways: list[frames.GatewayInfo] = []
@@ -125,10 +127,11 @@ async def serving(
                 public_url=f"ws://127.0.0.1:{port}/ws",
                 server_name="test server",
                 max_frame_bytes=config.max_frame_bytes,
+                strangers=strangers,
             ),
         )
-        await web.start([door], ssl_context)
         async with asyncio.TaskGroup() as tasks:
+            await web.start([door], ssl_context, tasks)
             keeping = [tasks.create_task(hub.run()), tasks.create_task(log.tend())]
             try:
                 scheme = "ws" if ssl_context is None else "wss"

@@ -201,8 +201,12 @@ async def test_why_a_frame_was_too_large_can_be_read(server):
         size = 10_000_000
         writer.write(b"\x81\xff" + size.to_bytes(8, "big") + bytes(4 + size))
         await writer.drain()
-        assert await reader.readexactly(4) == b"\x88\x11\x03\xf1"
+        assert await reader.readexactly(2) == b"\x81~"
+        error = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(2))))
+        assert error["payload"]["code"] == "too_large"
+        assert await reader.readexactly(4) == b"\x88\x0b\x03\xf1"
         writer.close()
+    assert server.hub.tally.refused == {"too_much": 1}
 
 
 async def test_the_largest_frame_is_taken(server):

@@ -4,14 +4,13 @@ import asyncio
 import logging
 import re
 import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
 
-from loomid import places
 from loomid.daemon import STOP_S
 from loomid.errors import StorageFailing
-from loomid.hub import MAX_WITHOUT_HELLO
 from loomid.lmp.session import Timing
 from tests.support.hub import SERVER, answer, delta, serving
 from tests.support.phone import Closed, until
@@ -158,9 +157,8 @@ async def test_heartbeat(tmp_path, caplog):
     assert (4006, "heartbeat lost") in closes(caplog)
 
 
-async def test_the_oldest_without_hello_yields(tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "YIELD_AFTER_S", 0.2)
-    async with serving(tmp_path) as server:
+async def test_the_oldest_without_hello_yields(tmp_path):
+    async with serving(tmp_path, strangers=8) as server:
         paired = await server.paired()
         waiting = []
         async with asyncio.TaskGroup() as tasks:
@@ -171,33 +169,25 @@ async def test_the_oldest_without_hello_yields(tmp_path, monkeypatch):
                     waiting.append(c)
                     await done.wait()
 
-            for _ in range(MAX_WITHOUT_HELLO):
+            for _ in range(8):
                 tasks.create_task(lurk())
-            await until(lambda: len(waiting) == MAX_WITHOUT_HELLO)
-            async with paired.connect():  # the 33rd
+            await until(lambda: len(waiting) == 8)
+            async with paired.connect():  # the ninth
                 await until(lambda: any(c.closed for c in waiting))
-                gone = [c for c in waiting if c.closed]
-                assert len(gone) == 1
-                assert (gone[0].errors, gone[0].closed) == (["rate_limited"], 4000)
+                (gone,) = (c for c in waiting if c.closed)
+                assert (gone.errors, gone.closed) == (["rate_limited"], 4000)
+                assert server.hub.tally.refused == {"yielded": 1}
             done.set()
 
 
 async def test_phones_that_said_hello_take_no_place_at_the_door(tmp_path):
-    async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
-        connected, done = [], asyncio.Event()
-
-        async def stay():
-            async with server.phone().connect(await server.token()) as c:
-                connected.append(c)
-                await done.wait()
-                assert c.errors == []
-
-        began = time.monotonic()
-        for _ in range(2 * MAX_WITHOUT_HELLO):
-            tasks.create_task(stay())
-        await until(lambda: len(connected) == 2 * MAX_WITHOUT_HELLO)
-        assert time.monotonic() - began < places.YIELD_AFTER_S
-        done.set()
+    async with serving(tmp_path, strangers=8) as server, AsyncExitStack() as connected:
+        for _ in range(17):
+            c = await connected.enter_async_context(server.phone().connect(await server.token()))
+            assert c.errors == []
+        assert len(server.hub.devices()) == 17
+        assert len(server.web.reception.places) == 0
+        assert not server.hub.tally.refused
 
 
 async def test_requests_run_in_order_while_pings_are_answered(tmp_path):

@@ -1,43 +1,61 @@
-"""Places at the door: first come, first served; the oldest yields only after a while."""
+"""Places at the door: the oldest stranger yields; who takes too long about it is dropped."""
 
-import asyncio
+from collections import Counter
 
-import pytest
-
-from loomid import places
-from loomid.places import Places
+from loomid.places import Place, Places
 
 
-async def test_the_next_in_the_queue_gets_a_free_place():
-    door = Places(1, 2)
-    first = await door.enter()
-    async with asyncio.TaskGroup() as tasks:
-        second, third = (tasks.create_task(door.enter()) for _ in range(2))
-        await asyncio.sleep(0)
-        assert door.crowded
-        first.leave()
-        first.leave()
-        place = await second
-        assert not third.done()
-        place.leave()
-        (await third).leave()
+def holder(door, name, told, *, polite=True):
+    """One stranger, who tells what it was told."""
+    place = Place(door, lambda: told.append(f"drop {name}"))
+    if polite:
+        place.yield_ = lambda: told.append(f"yield {name}")
+    return place
 
 
-async def test_who_gives_up_waiting_keeps_no_place():
-    door = Places(1, 2)
-    first = await door.enter()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(door.enter(), 0.01)
-    assert not door.crowded
+def test_the_oldest_yields_to_a_new_one():
+    refused = Counter()
+    door, told = Places(8, refused), []
+    places = [holder(door, str(n), told) for n in range(9)]
+    assert told == ["yield 0"]
+    places[1].leave()
+    holder(door, "9", told)
+    holder(door, "10", told)
+    assert told == ["yield 0", "yield 2"]
+    assert refused == {"yielded": 2}
+
+
+def test_leaving_twice_frees_one_place():
+    door, told = Places(2, Counter()), []
+    first = holder(door, "a", told)
+    holder(door, "b", told)
     first.leave()
-    (await door.enter()).leave()
+    first.leave()
+    holder(door, "c", told)
+    assert told == []
+    assert len(door) == 2
 
 
-async def test_the_oldest_yields_to_who_waits(monkeypatch):
-    monkeypatch.setattr(places, "YIELD_AFTER_S", 0.05)
-    door, told = Places(2, 2), []
-    for name in ("a", "b"):
-        place = await door.enter()
-        place.yield_ = lambda name=name: told.append(name)
-    await door.enter()
-    assert told == ["a"]
+def test_who_cannot_be_told_is_dropped():
+    door, told = Places(1, Counter()), []
+    holder(door, "a", told, polite=False)
+    holder(door, "b", told)
+    assert told == ["drop a"]
+
+
+def test_those_who_take_their_time_to_go_are_few():
+    door, told = Places(8, Counter()), []
+    for n in range(12):
+        holder(door, str(n), told)
+    assert told == ["yield 0", "yield 1", "yield 2", "drop 0", "yield 3", "drop 1"]
+    assert len(door) == 10
+
+
+def test_where_descriptors_are_short_the_oldest_goes_at_once():
+    door, told = Places(4, Counter()), []
+    assert not door.make_way(at_once=True)
+    for name in "abcde":
+        holder(door, name, told)
+    while door.make_way(at_once=True):
+        pass
+    assert told == ["yield a", *(f"drop {name}" for name in "abcde")]

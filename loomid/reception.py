@@ -1,0 +1,177 @@
+"""Takes connections in: bounded in number and bytes until a phone's hello was accepted.
+
+asyncio and aiohttp bound neither how many half-made requests there are nor, while TLS is
+agreed on, who waits; and where descriptors run out they stop accepting for a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from typing import TYPE_CHECKING, cast
+
+from loomid.places import Place, Places
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections import Counter
+    from collections.abc import Callable
+
+log = logging.getLogger("loomid.web")
+
+STRANGERS = 1024
+"""Connections without an accepted hello, where there are descriptors for them."""
+STRANGER_BYTES = 16 * 1024
+"""What one may send: a request's head and a hello of `HubConfig.max_first_bytes`."""
+DESCRIPTORS = 65_536
+RESERVED = 64
+"""Descriptors that strangers leave to the admin socket, the gateways and the database."""
+ACCEPT_SLICE = 32
+SLICES = 16
+HANDSHAKE_S = 10.0
+RETRY_S = 0.05
+
+
+def raise_descriptors() -> int:
+    """Raise the soft limit of open files, which is often 1024, and return what it is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+class Stranger(Place, asyncio.Protocol):
+    """Stands before the HTTP protocol of a connection until that one is known.
+
+    Counts what comes in. Once the place is left, the transport speaks to `inner` itself.
+    """
+
+    def __init__(self, places: Places, inner: asyncio.Protocol, refused: Counter[str]) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._inner = inner
+        self._refused = refused
+        self._taken = 0
+        self._excess = False
+        super().__init__(places, lambda: None)
+
+    def leave(self) -> None:
+        """It is known now, or gone."""
+        super().leave()
+        if self.transport is not None:
+            self.transport.set_protocol(self._inner)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TCP, and TLS if there is to be some, are agreed on."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.drop = self.transport.abort
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what a stranger may send; of more nothing is kept."""
+        self._taken += len(data)
+        if self._taken <= STRANGER_BYTES:
+            self._inner.data_received(data)
+        elif not self._excess:
+            self._excess = True
+            self._refused["too_much"] += 1
+            (self.too_much or self.drop)()
+
+    def eof_received(self) -> bool | None:
+        """Nothing more will come."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """It takes nothing for now."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It takes more again."""
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        super().leave()
+        self._inner.connection_lost(exc)
+
+
+class Reception:
+    """Accepts on listening sockets; `protocol` makes the HTTP side of one connection."""
+
+    def __init__(
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+        refused: Counter[str],
+        *,
+        strangers: int = STRANGERS,
+    ) -> None:
+        self.refused = refused
+        self._limit = raise_descriptors()
+        count = min(strangers, (self._limit - RESERVED) // 2)
+        self.places = Places(count, refused)
+        # A hello takes a few rounds of the loop: far fewer come in meanwhile than there are places.
+        self._slice = max(1, min(ACCEPT_SLICE, count // SLICES))
+        self._protocol = protocol
+        self._context = context
+        self._short = False  # of descriptors; logged once
+
+    async def accept(self, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:
+        """Take in whoever comes, until cancelled."""
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+        while True:
+            for _ in range(self._slice):
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except ConnectionError:
+                    continue  # it did not wait
+                except OSError as error:
+                    self._short_of(error.strerror)
+                    self.places.make_way(at_once=True)
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                if self._has_room(connection):
+                    self._take(connection, tasks)
+            await asyncio.sleep(0)  # many may come at once; others have work to do, too
+
+    def _has_room(self, connection: socket.socket) -> bool:
+        """The kernel gives the lowest free number, so a high one tells that few are left."""
+        if connection.fileno() < self._limit - RESERVED or self.places.make_way(at_once=True):
+            return True
+        connection.close()
+        self._short_of("too few descriptors")
+        return False
+
+    def _short_of(self, what: str | None) -> None:
+        self.refused["no_descriptors"] += 1
+        if not self._short:
+            self._short = True
+            log.error("cannot accept connections: %s; said once", what)
+
+    def _take(self, connection: socket.socket, tasks: asyncio.TaskGroup) -> None:
+        stranger = Stranger(self.places, self._protocol(), self.refused)
+        greeting = tasks.create_task(self._greet(stranger, connection))
+        if stranger.transport is None:
+            stranger.drop = greeting.cancel
+
+        def done(_: asyncio.Task[None]) -> None:
+            if stranger.transport is None:
+                stranger.leave()
+                connection.close()
+
+        greeting.add_done_callback(done)
+
+    async def _greet(self, stranger: Stranger, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: stranger,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=None if self._context is None else HANDSHAKE_S,
+            )
+        except OSError:  # TLS's errors and timeouts are such, too
+            self.refused["tls"] += 1
