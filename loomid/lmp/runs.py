@@ -46,7 +46,7 @@ class Runs:
         self._status = Status(gateway_id, self._host.retention)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
-        self._room = Quota()
+        self._quota = Quota()
         for turn_id in ended:
             self._remember(turn_id, None)
 
@@ -118,7 +118,7 @@ class Runs:
             if turn is not None:
                 self._alarms.set(owner, turn.due)
                 self._note(turn, out.arrival)
-        reason, surplus = self._room.surplus(self._turns.values(), len(self._turns))
+        reason, surplus = self._quota.surplus(self._turns.values(), len(self._turns))
         for turn in surplus:
             self._evict(out, turn, reason)
         return Outcome(
@@ -131,7 +131,7 @@ class Runs:
 
     def _note(self, turn: Turn, arrival: Arrival) -> None:
         """What this arrival adds to what is kept of a turn."""
-        self._room.note(turn, arrival.fact)
+        self._quota.note(turn, arrival.fact)
         if type(arrival.fact) is Tick:
             turn.segment.tick(tag_of(arrival))
         elif type(arrival.fact) is not wire.Delta:
@@ -348,7 +348,7 @@ class Runs:
     def _forget_turn(self, out: Folding, turn: Turn) -> None:
         """Its late facts have come (or it never began): let its facts go."""
         del self._turns[turn.turn_id]
-        self._room.free(turn)
+        self._quota.free(turn)
         self._remember(turn.turn_id, _view(turn) if turn.run.begun else None)
         self._release(out, turn.turn_id)
 

@@ -86,7 +86,7 @@ def test_the_oldest_silent_run_makes_room_for_too_much_text(monkeypatch: pytest.
     assert 2 <= gone < 5
     assert it.runs.dropped["too_much_text"] == gone
     assert [run.turn_id for run in it.runs.live()] == names[gone:]
-    assert it.runs._room.weight <= quota.MAX_WEIGHT
+    assert it.runs._quota.weight <= quota.MAX_WEIGHT
     assert set(it.ended) == set(names[:gone])
     assert {a.fact.turn_id for tag, a in it.stored if not tag.startswith("~")} == set(names[gone:])
 
@@ -98,7 +98,7 @@ def test_a_run_that_alone_is_too_much_ends(monkeypatch: pytest.MonkeyPatch):
     stream(it, 2**21)
     assert [end.error for _, end in ends(it)] == ["too_much_text"]
     assert it.runs.live() == []
-    assert it.runs._room.weight == 0
+    assert it.runs._quota.weight == 0
 
 
 def test_turns_without_end_block_no_new_one():
