@@ -67,7 +67,7 @@ class Room:
 
     @property
     def tight(self) -> bool:
-        """Whether room must be made before anything more is stored."""
+        """Whether it must be seen to that there is room before anything more is stored."""
         full = self._since >= max(2 * self._step, self._hard - self._used)
         return full or self._unsaved > self._wal
 
@@ -113,7 +113,8 @@ class Room:
         """Make just so much room that something can be stored, if that is possible."""
         try:
             await self._save()
-            while self.tight and await self._remove():
+            await self._look()
+            while self._used > self._hard and await self._remove():
                 pass
         except sqlite3.Error as error:
             self._since = 0  # what cannot be removed must not keep out what is new
