@@ -213,7 +213,7 @@ async def test_a_disk_that_becomes_read_only(daemon: Daemon, tmp_path: Path) -> 
             assert await c.wait_closed() == 1001
             assert "cannot record a clean stop" in daemon.log()
             daemon.spawn()
-            assert await asyncio.to_thread(daemon.wait) == 73
+            assert await asyncio.to_thread(daemon.wait, 30.0) == 73
             last = daemon.log().splitlines()[-1]
             assert last.startswith("loomid: ")
             assert "LOOMI_STATE_DIR" in last
