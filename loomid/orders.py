@@ -6,7 +6,7 @@ import asyncio
 import logging
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loomid.errors import GatewayOffline, OutcomeUnknown, StorageFailing
 from loomid.gateway import CommandFailed
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from loomid.gateway import Gateways
+
+T = TypeVar("T")
 
 log = logging.getLogger("loomid.commands")
 
@@ -77,15 +79,13 @@ async def recall(
     raise OutcomeUnknown
 
 
-async def until_stored(work: Callable[[], Awaitable[None]]) -> None:
+async def until_stored(work: Callable[[], Awaitable[T]]) -> T:
     """Store what is known already, however long the disk fails."""
     while True:
         try:
-            await work()
+            return await work()
         except StorageFailing:
             await asyncio.sleep(_LONGEST_PAUSE_S)
-        else:
-            return
 
 
 def report(what: str, error: Exception) -> None:

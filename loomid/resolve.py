@@ -111,7 +111,7 @@ class Resolver:
                 who = claim.device_id, claim.request_id
                 await orders.until_stored(partial(self._vault.finish, *who, answer))
             else:
-                await orders.until_stored(partial(self._give_back, claim, reason))
+                await self._give_back(claim, reason)
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
             orders.report("the answer to an approval", error)
         finally:
@@ -151,7 +151,7 @@ class Resolver:
     async def _give_back(self, claim: Claim, reason: str) -> None:
         """The command did not run: the approval waits again, and every phone hears of it."""
         log.info("the answer of device %s did not reach Hermes: %s", claim.device_id, reason)
-        if await self._ledger.give_back(claim):
+        if await orders.until_stored(partial(self._ledger.give_back, claim)):
             returned = frames.Returned(
                 device_id=claim.device_id, request_id=claim.request_id, reason=reason
             )

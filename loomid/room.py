@@ -67,20 +67,24 @@ class Room:
 
     @property
     def tight(self) -> bool:
-        """Whether room must be made before anything more is stored."""
+        """Whether it must be seen to that there is room before anything more is stored."""
         full = self._since >= max(2 * self._step, self._hard - self._used)
         return full or self._unsaved > self._wal
 
     async def run(self) -> None:
         """Make room whenever it is needed, until cancelled."""
         await self._tidy.bound_wal(self._wal)
+        said = ""
         while True:
             await self._due.wait()
             try:
                 await self.make()
+                said = ""
             except sqlite3.Error as error:
                 if not self._health.met(error):
-                    self._health.failed(error)
+                    self._due.set()
+                    if said != (said := str(error)):
+                        log.error("cannot make room: %s; trying until it works", error)
                 await asyncio.sleep(RETRY_S)
 
     async def make(self) -> None:
@@ -106,10 +110,15 @@ class Room:
             )
 
     async def squeeze(self) -> None:
-        """Make just so much room that something can be stored. Raises sqlite3.Error."""
-        await self._save()
-        while self.tight and await self._remove():
-            pass
+        """Make just so much room that something can be stored, if that is possible."""
+        try:
+            await self._save()
+            await self._look()
+            while self._used > self._hard and await self._remove():
+                pass
+        except sqlite3.Error as error:
+            self._since = 0  # what cannot be removed must not keep out what is new
+            self._health.met(error)
 
     async def _remove(self) -> bool:
         """Remove a slice of the oldest events; False: there are none that may go."""

@@ -47,7 +47,7 @@ async def test_a_start_refuses(daemon: Daemon, spoil: Callable[[Path], None]) ->
     await filled(path)
     spoil(path)
     daemon.spawn()
-    assert await asyncio.to_thread(daemon.wait) == 73
+    assert await asyncio.to_thread(daemon.wait, 30.0) == 73
     (line,) = daemon.log().splitlines()
     assert line.startswith(f"loomid: {path} is damaged")
     for way_out in ("loomictl db check", "loomictl db restore", "move it away"):
@@ -60,7 +60,7 @@ async def test_a_newer_schema(daemon: Daemon) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     daemon.spawn()
-    assert await asyncio.to_thread(daemon.wait) == 73
+    assert await asyncio.to_thread(daemon.wait, 30.0) == 73
     assert "newer loomid" in daemon.log()
 
 

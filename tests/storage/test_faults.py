@@ -11,6 +11,7 @@ import pytest
 from tests.support import disk
 from tests.support.answering import Host
 from tests.support.daemon import Daemon
+from tests.support.hub import serving
 from tests.support.loomictl import loomictl
 from tests.support.phone import Closed, Connection, Phone, until
 
@@ -212,7 +213,7 @@ async def test_a_disk_that_becomes_read_only(daemon: Daemon, tmp_path: Path) -> 
             assert await c.wait_closed() == 1001
             assert "cannot record a clean stop" in daemon.log()
             daemon.spawn()
-            assert await asyncio.to_thread(daemon.wait) == 73
+            assert await asyncio.to_thread(daemon.wait, 30.0) == 73
             last = daemon.log().splitlines()[-1]
             assert last.startswith("loomid: ")
             assert "LOOMI_STATE_DIR" in last
@@ -276,3 +277,14 @@ async def test_an_answer_that_cannot_be_stored_yet(daemon: Daemon) -> None:
                 assert told.payload == first.payload
             assert len(stage.host.ops("inject")) == 1
         daemon.close()
+
+
+async def test_a_phone_that_has_yet_to_confirm_itself_is_let_in(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        phone = await server.paired()
+        with disk.locked(tmp_path / "loomid.db"):
+            async with phone.connect():
+                pass
+            assert [s.device.confirmed for s in server.hub.devices()] == [False]
+        async with phone.connect():
+            assert [s.device.confirmed for s in server.hub.devices()] == [True]

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from loomid.log import Batch
 from tests.storage.volume import MIB, Figures, flood
-from tests.support.log import WINDOW, delta, open_log, push, started, text_of
+from tests.support import disk
+from tests.support.log import WINDOW, completed, delta, open_log, push, started, text_of
 from tests.support.phone import until
 
 if TYPE_CHECKING:
@@ -96,3 +97,30 @@ async def test_what_is_alive_is_more_than_the_size(path: Path, caplog: pytest.Lo
     async with open_log(path, max_db_bytes=LIMIT) as log:
         text = "".join(getattr(e.payload, "text", "") for e in log.projection.snapshot())
         assert len(text) == 80 * MIB
+
+
+async def test_what_cannot_be_removed_keeps_nothing_out(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
+    """The oldest page is damaged: the file grows, and what is new is stored."""
+    async with open_log(path) as log:
+        await push(log, *(f"old {i}" for i in range(1000)))
+    disk.damage(path, "event")
+    async with open_log(path, max_db_bytes=LIMIT) as log, asyncio.TaskGroup() as group:
+        tending = group.create_task(log.tend())
+        await flood(log, path, 80 * MIB, 8192)
+        await push(log, "new")
+        assert log.health.damaged
+        tending.cancel()
+        assert text_of(log.read(log.visible - 1, 9)[0]) == "new"
+    assert "cannot store" not in caplog.text
+
+
+async def test_nothing_is_removed_while_there_is_room(path: Path):
+    """Many small commits are not taken for much."""
+    async with open_log(path, max_db_bytes=LIMIT) as log:
+        beginning = log.visible
+        for i in range(4000):
+            await log.commit(Batch(events=[completed(f"run_{i}")]))
+        assert size(path) < LIMIT // 2
+        assert len(await log.lasting(beginning, log.visible, 9999, 0.0)) == 4000

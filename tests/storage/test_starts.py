@@ -21,11 +21,11 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     daemon.close()
 
 
-def refused(daemon: Daemon, timeout: float = 5.0) -> tuple[int, str]:
+def refused(daemon: Daemon) -> tuple[int, str]:
     """Start it; its exit status and its one line."""
     before = len(daemon.log().splitlines())
     daemon.spawn()
-    code = daemon.wait(timeout)
+    code = daemon.wait(30.0)
     (line,) = daemon.log().splitlines()[before:]
     return code, line
 
@@ -59,5 +59,5 @@ def test_a_database_that_stays_locked(daemon: Daemon) -> None:
     daemon.start()
     assert daemon.stop() == 0
     with disk.locked(daemon.state_dir / "loomid.db"):
-        code, line = refused(daemon, 30.0)
+        code, line = refused(daemon)
         assert (code, "another process holds" in line) == (75, True)
