@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.daemon")
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STOP_S = 1.5
 """How long phones are given to hear of the end; the whole stop takes under two seconds."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -220,6 +221,6 @@ def _stop_on_signals() -> asyncio.Event:
 def _kernel_boot() -> str:
     """Another one after a power loss: then the newest events may be missing."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""

@@ -1,0 +1,71 @@
+"""python -m tests.chaos --seed N --minutes M [--kills N] [--host-kills K]
+
+Runs loomid, a host and phones, lets random faults happen to them, and checks what each phone
+sees and how each request is answered. A summary in JSON goes to stdout. Exit status 1 when a
+promise was broken: the plan and the trace (what happened when) are then named on stderr.
+
+The plan is made from the seed. `--replay FILE` carries out a plan again; `--shrink FILE` leaves
+out steps of it for as long as the same promise is broken. The plan is the same each time, but
+not how the kernel schedules the processes: a failure may need several attempts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.chaos.plan import Plan, generate
+from tests.chaos.run import Run
+from tests.chaos.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def attempt(plan: Plan, folder: Path) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """Carry out a plan in a folder of its own: its summary, and what was violated."""
+    folder.mkdir(parents=True)
+    plan.save(folder / "plan.jsonl")
+    trace = Trace(folder / "trace.jsonl")
+    run = Run(plan, folder, trace)
+    try:
+        asyncio.run(run.go())
+        return run.summary(), trace.violations
+    finally:
+        trace.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--kills", type=int, help="SIGKILLs of loomid [8 a minute]")
+    parser.add_argument("--host-kills", type=int, help="SIGKILLs of the host [2 a minute]")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="a plan to carry out again")
+    parser.add_argument("--shrink", type=Path, metavar="FILE", help="a plan to make smaller")
+    parser.add_argument("--folder", type=Path, help="where files are kept [a temporary one]")
+    options = parser.parse_args(arguments)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
+    if options.replay:
+        plan = Plan.load(options.replay)
+    else:
+        kills = round(8 * options.minutes) if options.kills is None else options.kills
+        fewer = round(2 * options.minutes) if options.host_kills is None else options.host_kills
+        plan = generate(options.seed, options.minutes * 60.0, kills, fewer)
+    summary, violations = attempt(plan, folder / "run")
+    print(json.dumps(summary, indent=1))
+    for violation in violations[:10]:
+        print(json.dumps(violation, default=str), file=sys.stderr)
+    if violations:
+        print(f"seed {plan.seed}: plan and trace are in {folder / 'run'}", file=sys.stderr)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

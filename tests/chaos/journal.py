@@ -1,0 +1,153 @@
+"""The host's journal, read as it grows: what was emitted, acknowledged and carried out."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from loomid.wire import PLATFORM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn as the host told it."""
+
+    boot: str
+    turn_id: str
+    line: int
+    """Where in the journal it begins."""
+    text: str
+    surface: str
+    said: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=dict)
+    """(call, channel) → (n, piece)"""
+    tools: int = 0
+    status: str | None = None
+    """completed, cancelled or failed, once it is over."""
+    end_n: int = 0
+    """The number of the fact that ended it."""
+
+    def whole(self, call: int, channel: str, upto: int | None = None) -> str:
+        """What was said, in all facts or those up to a number."""
+        pieces = self.said.get((call, channel), ())
+        return "".join(piece for n, piece in pieces if upto is None or n <= upto)
+
+
+@dataclass(slots=True)
+class Asked:
+    """One approval as the host told it."""
+
+    boot: str
+    line: int
+    asked_n: int
+    choice: str | None = None
+    command_id: str | None = None
+    done_n: int = 0
+
+
+@dataclass(slots=True)
+class Ran:
+    """A command that was carried out."""
+
+    boot: str
+    line: int
+    op: str
+    args: dict[str, Any]
+
+
+class Truth:
+    """All that the journal tells. Turns that were checked can be forgotten."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self.lines = 0
+        self.boot = ""
+        """The process that began last."""
+        self.pid = 0
+        self.emitted: dict[str, int] = {}
+        """boot → number of its last fact"""
+        self.acked: dict[str, int] = {}
+        """boot → what loomid has acknowledged; what a killed process knew of, if it was killed."""
+        self.rested = False
+        self.turns: dict[str, Turn] = {}
+        """by the mark in their prompts and texts"""
+        self.approvals: dict[str, Asked] = {}
+        self.commands: dict[str, list[Ran]] = defaultdict(list)
+        self.injected: dict[tuple[str, str], list[Ran]] = defaultdict(list)
+        """(device, request) → the commands that brought it"""
+
+    def read(self) -> None:
+        """Take in what was written since."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._offset += end
+        for line in data[:end].split(b"\n"):
+            if line.startswith(b"{") and line.endswith(b"}"):
+                self.take(json.loads(line))
+
+    def take(self, line: dict[str, Any]) -> None:
+        """One line of the journal."""
+        self.lines += 1
+        boot = line["boot"]
+        match line:
+            case {"fact": kind, "n": n, "body": body}:
+                self.emitted[boot] = n
+                self._fact(boot, n, kind, body)
+            case {"ack": n}:
+                self.acked[boot] = max(n, self.acked.get(boot, 0))
+            case {"run": command_id, "op": op, "args": args}:
+                self._ran(command_id, Ran(boot, self.lines, op, args))
+            case {"up": pid}:
+                self.boot, self.pid, self.rested = boot, pid, False
+            case {"rest": _}:
+                self.rested = True
+
+    def _ran(self, command_id: str, ran: Ran) -> None:
+        if ran.op in {"running", "sessions"}:
+            return  # changes nothing
+        self.commands[command_id].append(ran)
+        if ran.op == "inject" and "request_id" in ran.args:
+            self.injected[ran.args["device_id"], ran.args["request_id"]].append(ran)
+
+    def _fact(self, boot: str, n: int, kind: str, body: dict[str, Any]) -> None:
+        match kind:
+            case "turn.started":
+                what = body["turn_id"], self.lines, body["text"], body["platform"]
+                self.turns[mark_of(body["turn_id"])] = Turn(boot, *what)
+            case "approval.asked":
+                self.approvals[body["approval_id"]] = Asked(boot, self.lines, n)
+            case "approval.done":
+                asked = self.approvals[body["approval_id"]]
+                asked.choice, asked.command_id = body["choice"], body["command_id"]
+                asked.done_n = n
+            case _ if (turn := self.turns.get(mark_of(body.get("turn_id", "")))) is not None:
+                _of_turn(turn, n, kind, body)
+
+
+def mark_of(turn_id: str) -> str:
+    """What the prompt of a turn ends with, between ‹ and ›."""
+    return ".".join(turn_id.split(":")[-2:])
+
+
+def _of_turn(turn: Turn, n: int, kind: str, body: dict[str, Any]) -> None:
+    match kind:
+        case "delta":
+            said = turn.said.setdefault((body["iteration"], body["channel"]), [])
+            said.append((n, body["text"]))
+        case "tool.started":
+            turn.tools += 1
+        case "api.failed":
+            # Hermes ends such a turn of ours with processing.ended, which is the next fact.
+            turn.status, turn.end_n = "failed", n + (turn.surface == PLATFORM)
+        case "turn.ended":
+            turn.status = "cancelled" if body["interrupted"] else "completed"
+            turn.end_n = n

@@ -1,0 +1,163 @@
+"""Whether what the witness sees is what the host did: runs, approvals and commands.
+
+What loomid never had cannot be seen: facts in the memory of a killed host that loomid had not
+acknowledged count as not emitted (the host's journal has the acknowledgements that it got).
+What was told before the database was replaced, or the power went, may be lost: a turn or an
+approval that began before then is not judged after it, except that it has one end at most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tests.chaos.view import RUN_ENDS
+
+if TYPE_CHECKING:
+    from tests.chaos.history import Violated
+    from tests.chaos.journal import Asked, Truth, Turn
+    from tests.chaos.view import Frame, Run
+
+MARK = re.compile(r"‹([0-9a-f]+\.\d+)›$")
+COMMAND = "rm -rf "
+APPLIED = {"once": "once", "session": "session", "deny": "deny"}
+
+
+class Judge:
+    """Takes the witness' events; `truth` is the host's journal."""
+
+    def __init__(self, truth: Truth, violated: Violated) -> None:
+        self.truth = truth
+        self.dead: set[str] = set()
+        """Boots whose process was killed."""
+        self.counts: Counter[str] = Counter()
+        self._violated = violated
+        self._line = 0  # of the journal: what began before may have been lost
+        self._began: dict[str, str] = {}  # run → mark, in this era
+        self._ended: set[str] = set()
+        self._asked: dict[str, str] = {}  # approval → the host's id, in this era
+        self._resolved: set[str] = set()
+        self._judged: set[str] = set()  # marks of turns that were seen to their end
+
+    def new_era(self) -> None:
+        """Events may have been lost now."""
+        self.truth.read()
+        self._line = self.truth.lines
+        self._began.clear()
+        self._ended.clear()
+        self._asked.clear()
+        self._resolved.clear()
+
+    def event(self, frame: Frame, ended: Run | None) -> None:
+        """The witness saw an event; `ended`: the run that it ended, as it was shown."""
+        payload = frame.payload
+        match frame.type:
+            case "run.started":
+                self._started(payload)
+            case type_ if type_ in RUN_ENDS:
+                self.truth.read()
+                self._end(type_, payload, ended)
+            case "approval.required":
+                name = "a_" + payload["command"].removeprefix(COMMAND)
+                self._asked[payload["approval_id"]] = name
+            case "approval.resolved":
+                self.truth.read()
+                self._decided(payload)
+
+    # ── runs ────────────────────────────────────────────────────────────────
+
+    def _started(self, payload: dict[str, Any]) -> None:
+        found = MARK.search(payload.get("prompt", ""))
+        run_id = payload["run_id"]
+        if run_id in self._began:
+            self._violated("twice", what="run.started", run_id=run_id)
+        self._began[run_id] = found[1] if found else ""
+
+    def _end(self, type_: str, payload: dict[str, Any], shown: Run | None) -> None:
+        run_id = payload["run_id"]
+        if run_id in self._ended:
+            self._violated("twice", what="end of a run", run_id=run_id)
+        self._ended.add(run_id)
+        mark = self._began.get(run_id)
+        turn = self.truth.turns.get(mark) if mark else None
+        if turn is None or shown is None or turn.line <= self._line:
+            if mark is not None and turn is None:
+                self._violated("unknown run", run_id=run_id)
+            return  # begun in an earlier era
+        self.counts["runs"] += 1
+        self._judged.add(mark or "")
+        status = "failed" if type_ == "run.failed" else payload["status"]
+        lost = payload["error"] == "gateway_lost"
+        if lost and self._was_whole(turn):
+            self._violated("lost", what="the end of a run", mark=mark, end_n=turn.end_n)
+        if (lost and turn.boot not in self.dead) or (not lost and status != turn.status):
+            self._violated("wrong end", mark=mark, said=status, true=turn.status)
+        self._texts(turn, shown, partly=lost)
+        if not lost and shown.tools_done != turn.tools:
+            self._violated("lost", what="tools", mark=mark, seen=shown.tools_done)
+        last = turn.whole(max((call for call, _ in turn.said), default=0), "text")
+        if status == "completed" and payload["text"] != last:
+            self._violated("wrong text", mark=mark, said=payload["text"], true=last)
+
+    def _was_whole(self, turn: Turn) -> bool:
+        """loomid had said that it has the end of this turn."""
+        return 0 < turn.end_n <= self.truth.acked.get(turn.boot, 0)
+
+    def _texts(self, turn: Turn, shown: Run, *, partly: bool) -> None:
+        acked = self.truth.acked.get(turn.boot, 0) if partly else None
+        for call, channel in turn.said:
+            true, seen = turn.whole(call, channel), shown.text(call, channel)
+            least = turn.whole(call, channel, acked)
+            if not (true.startswith(seen) and seen.startswith(least)):
+                self._violated("wrong text", turn=turn.turn_id, call=call, said=seen, true=true)
+
+    # ── approvals ───────────────────────────────────────────────────────────
+
+    def _decided(self, payload: dict[str, Any]) -> None:
+        approval_id = payload["approval_id"]
+        if approval_id in self._resolved:
+            self._violated("twice", what="approval.resolved", approval_id=approval_id)
+        self._resolved.add(approval_id)
+        asked = self.truth.approvals.get(self._asked.get(approval_id, ""))
+        if asked is None or asked.line <= self._line:
+            return
+        self.counts[f"approvals {payload['outcome']}"] += 1
+        wanted = self._outcome(asked)
+        said = payload["outcome"], payload["choice"], payload["decided_by"]
+        if payload["outcome"] == "lost":
+            had = 0 < asked.done_n <= self.truth.acked.get(asked.boot, 0)
+            if had or asked.boot not in self.dead:
+                self._violated("wrong outcome", approval_id=approval_id, said=said, true=wanted)
+        elif said != wanted:
+            self._violated("wrong outcome", approval_id=approval_id, said=said, true=wanted)
+
+    @staticmethod
+    def _outcome(asked: Asked) -> tuple[str, str, str] | None:
+        """What the host says became of it; None: it still waits."""
+        if asked.choice is None:
+            return None
+        by = "local" if asked.command_id is None else "remote"
+        if asked.choice in APPLIED:
+            return "applied", APPLIED[asked.choice], by
+        if asked.choice == "timeout":
+            return "expired", "deny", "timeout"
+        return "cancelled", "deny", by
+
+    # ── at the end ──────────────────────────────────────────────────────────
+
+    def conclude(self) -> None:
+        """All is quiet: nothing that loomid acknowledged may be missing."""
+        self.truth.read()
+        for mark, turn in self.truth.turns.items():
+            of_dead = turn.boot in self.dead and not self._was_whole(turn)
+            if turn.line > self._line and mark not in self._judged and not of_dead:
+                self._violated("lost", what="run", mark=mark, boot=turn.boot, status=turn.status)
+        for name in self._began.keys() - self._ended:
+            self._violated("lost", what="the end of a run", run_id=name)
+        for name in self._asked.keys() - self._resolved:
+            self._violated("lost", what="approval.resolved", approval_id=name)
+        for command_id, ran in self.truth.commands.items():
+            if len(ran) > 1:
+                self._violated("ran twice", command_id=command_id, op=ran[0].op)
+        self.counts["commands run"] = len(self.truth.commands)
