@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import sys
 import tempfile
@@ -21,10 +22,14 @@ from typing import TYPE_CHECKING
 
 from tests.chaos.plan import Plan, generate
 from tests.chaos.run import Run
+from tests.chaos.shrink import shrink, until
 from tests.chaos.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+ATTEMPTS = 3
+"""How often a plan is tried before it counts as one that breaks nothing."""
 
 
 def attempt(plan: Plan, folder: Path) -> tuple[dict[str, object], list[dict[str, object]]]:
@@ -49,22 +54,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host-kills", type=int, help="SIGKILLs of the host [2 a minute]")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="a plan to carry out again")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="a plan to make smaller")
+    parser.add_argument("--hermes", default="", metavar="RELEASE", help="a real gateway: 19, 20, 22")
     parser.add_argument("--folder", type=Path, help="where files are kept [a temporary one]")
     options = parser.parse_args(arguments)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
+    if options.shrink:
+        return _shrink(Plan.load(options.shrink), folder)
     if options.replay:
         plan = Plan.load(options.replay)
     else:
         kills = round(8 * options.minutes) if options.kills is None else options.kills
         fewer = round(2 * options.minutes) if options.host_kills is None else options.host_kills
-        plan = generate(options.seed, options.minutes * 60.0, kills, fewer)
+        plan = generate(options.seed, options.minutes * 60.0, kills, fewer, options.hermes)
     summary, violations = attempt(plan, folder / "run")
     print(json.dumps(summary, indent=1))
+    _say(plan, violations, folder / "run")
+    return 1 if violations else 0
+
+
+def _say(plan: Plan, violations: list[dict[str, object]], folder: Path) -> None:
     for violation in violations[:10]:
         print(json.dumps(violation, default=str), file=sys.stderr)
     if violations:
-        print(f"seed {plan.seed}: plan and trace are in {folder / 'run'}", file=sys.stderr)
-    return 1 if violations else 0
+        print(f"seed {plan.seed}: plan.jsonl and trace.jsonl are in {folder}", file=sys.stderr)
+
+
+def _shrink(plan: Plan, folder: Path) -> int:
+    """Find the promise that a plan breaks, and the least of the plan that still breaks it."""
+    numbers = itertools.count()
+
+    def broken(candidate: Plan) -> tuple[object, float] | None:
+        summary, found = attempt(candidate, folder / f"attempt-{next(numbers)}")
+        seconds = float(str(summary["seconds"]))
+        return (found[0]["violated"], seconds) if found else None
+
+    first = next((found for _ in range(ATTEMPTS) if (found := broken(plan))), None)
+    if first is None:
+        print(f"nothing was broken in {ATTEMPTS} attempts", file=sys.stderr)
+        return 0
+
+    def fails(candidate: Plan) -> bool:
+        found = any((again := broken(candidate)) and again[0] == first[0] for _ in range(ATTEMPTS))
+        print(f"{len(candidate.steps)} steps: {first[0] if found else 'no'}", file=sys.stderr)
+        return found
+
+    least = shrink(until(plan, first[1]), fails)
+    least.save(folder / "shrunk.jsonl")
+    print(f"{first[0]}: {len(least.steps)} steps in {folder / 'shrunk.jsonl'}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

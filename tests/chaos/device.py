@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ SEEN_KEPT = 8_000
 WINDOW = 400
 """Who missed no more than this must not be told `truncated` (docs/protocol.md says 512; the
 witness may not have seen the newest)."""
+RECENT = 64
 AHEAD = 10**10
 ABSURD = 2**51 + 5
 """A last_seq that no server of this kind has given; it is refused."""
@@ -33,6 +34,7 @@ class Stored:
     view: View
     at: int
     whole: bool
+    recent: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class Device:
         self._amid = False  # a snapshot has begun and is not complete
         self._unsure = False  # the last snapshot was cut off
         self._lasting: list[int] = []
+        self._recent: deque[int] = deque(maxlen=RECENT)
         self._went_back = False
         self._resuming = Resuming("right", None, None)
         self._after: int | None = None
@@ -97,6 +100,7 @@ class Device:
     def _go_back(self, stored: Stored) -> None:
         self._went_back = True
         self.seq, self.view = stored.seq, stored.view.copy()
+        self._recent = deque(stored.recent, RECENT)
         self.follower.back_to(stored.at, whole=stored.whole)
 
     def greeted(self, frame: Frame, era: int, *, snapshot: bool) -> None:
@@ -134,6 +138,7 @@ class Device:
 
     def _missed(self, *, snapshot: bool, since: int | None) -> None:
         self.view.forget()
+        self._recent.clear()
         self._older = None
         self._amid = snapshot
         self._after = since
@@ -194,12 +199,20 @@ class Device:
             self._oracle.witness_back(self.view.digests)
             self.follower.truncated(self._oracle.history, whole=True)
 
+    def _content(self, frame: Frame) -> int:
+        """What makes an event itself. loomid may tell the same of a task twice in one step, as
+        when two runs of it end at once: these are counted."""
+        if frame.type != "task.updated":
+            return frame.content
+        self._recent.append(frame.content)
+        return hash((frame.content, self._recent.count(frame.content)))
+
     def _event(self, frame: Frame) -> None:
         if self._amid:
             self._violated("snapshot", device=self.name, what="an event amid it")
         before = self.view.digests
         ended = self.view.apply(frame)
-        seen = Seen(frame.content, frame.type, before, self.view.digests)
+        seen = Seen(self._content(frame), frame.type, before, self.view.digests)
         if self.witness:
             self._oracle.witnessed(frame, seen)
             self._oracle.judge.event(frame, ended)
@@ -208,7 +221,8 @@ class Device:
         self.follower.event(seen)
         at = self.follower.at
         if at is not None and not self.follower.behind and self._rng.random() < CHECKPOINT_ODDS:
-            self._older = Stored(frame.seq, self.view.copy(), at, self.follower.whole)
+            recent = tuple(self._recent)
+            self._older = Stored(frame.seq, self.view.copy(), at, self.follower.whole, recent)
 
 
 class Oracle:

@@ -29,7 +29,7 @@ class Turn:
     status: str | None = None
     """completed, cancelled or failed, once it is over."""
     end_n: int = 0
-    """The number of the fact that ended it."""
+    """The number of the fact that ended it; 0: none did."""
 
     def whole(self, call: int, channel: str, upto: int | None = None) -> str:
         """What was said, in all facts or those up to a number."""
@@ -146,8 +146,9 @@ def _of_turn(turn: Turn, n: int, kind: str, body: dict[str, Any]) -> None:
         case "tool.started":
             turn.tools += 1
         case "api.failed":
-            # Hermes ends such a turn of ours with processing.ended, which is the next fact.
-            turn.status, turn.end_n = "failed", n + (turn.surface == PLATFORM)
+            # Such a turn of ours ends with processing.ended, the next fact; of another surface
+            # Hermes says nothing more, and loomid has to ask what runs.
+            turn.status, turn.end_n = "failed", n + 1 if turn.surface == PLATFORM else 0
         case "turn.ended":
             turn.status = "cancelled" if body["interrupted"] else "completed"
             turn.end_n = n

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.chaos.view import Frame, Run
 
 MARK = re.compile(r"‹([0-9a-f]+\.\d+)›$")
+IN_TEXT = re.compile(r"‹([0-9a-f]+\.\d+)\.")
 COMMAND = "rm -rf "
 APPLIED = {"once": "once", "session": "session", "deny": "deny"}
 
@@ -79,14 +80,16 @@ class Judge:
         if run_id in self._ended:
             self._violated("twice", what="end of a run", run_id=run_id)
         self._ended.add(run_id)
-        mark = self._began.get(run_id)
-        turn = self.truth.turns.get(mark) if mark else None
-        if turn is None or shown is None or turn.line <= self._line:
-            if mark is not None and turn is None:
-                self._violated("unknown run", run_id=run_id)
+        if run_id not in self._began or shown is None:
             return  # begun in an earlier era
+        mark = self._began[run_id] or _mark_in(shown)
+        turn = self.truth.turns.get(mark)
+        if turn is None and (mark or not self._line):
+            self._violated("unknown run", run_id=run_id)
+        if turn is None or turn.line <= self._line:
+            return  # … as far as the host is concerned
         self.counts["runs"] += 1
-        self._judged.add(mark or "")
+        self._judged.add(mark)
         status = "failed" if type_ == "run.failed" else payload["status"]
         lost = payload["error"] == "gateway_lost"
         if lost and self._was_whole(turn):
@@ -161,3 +164,9 @@ class Judge:
             if len(ran) > 1:
                 self._violated("ran twice", command_id=command_id, op=ran[0].op)
         self.counts["commands run"] = len(self.truth.commands)
+
+
+def _mark_in(shown: Run) -> str:
+    """Of a run whose beginning was lost with an earlier era: what its texts say."""
+    found = IN_TEXT.search(str(shown.items))
+    return found[1] if found else ""

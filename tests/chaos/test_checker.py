@@ -1,0 +1,437 @@
+"""The checker itself: each promise, broken by hand, is found to be broken."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.chaos.asking import Asking
+from tests.chaos.device import Device, Oracle
+from tests.chaos.journal import Truth
+from tests.chaos.judge import Judge
+from tests.chaos.plan import Plan, Step, generate
+from tests.chaos.shrink import shrink, until
+from tests.chaos.view import Frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TURN = "s:abc:1"
+PROMPT = "hi ‹abc.1›"
+
+
+def frame(seq: int, type_: str, *, replay: bool = False, ts: float = 0.0, **payload: Any) -> Frame:
+    body = json.dumps(payload).encode()
+    return Frame(seq, type_, replay, ts or 1.0, payload.get("run_id"), body, payload)
+
+
+def delta(seq: int, text: str, **more: Any) -> Frame:
+    return frame(seq, "run.delta", run_id="r1", iteration=1, kind="text", text=text, **more)
+
+
+def started(seq: int, **more: Any) -> Frame:
+    return frame(seq, "run.started", run_id="r1", prompt=PROMPT, **more)
+
+
+def ended(seq: int, text: str = "a b", *, status: str = "completed", **more: Any) -> Frame:
+    payload = {"status": status, "text": text, "error": None}
+    return frame(seq, "run.completed", run_id="r1", **payload, **more)
+
+
+def required(seq: int, **more: Any) -> Frame:
+    return frame(seq, "approval.required", approval_id="a1", command="rm -rf call_1", **more)
+
+
+def resolved(seq: int, outcome: str, choice: str, by: str, **more: Any) -> Frame:
+    payload = {"approval_id": "a1", "outcome": outcome, "choice": choice, "decided_by": by}
+    return frame(seq, "approval.resolved", **payload, **more)
+
+
+class Bench:
+    """A witness and a phone that are fed by hand; `found` has what was violated."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.truth = Truth(None)  # type: ignore[arg-type]
+        self.truth.read = lambda: None  # type: ignore[method-assign]
+        self.judge = Judge(self.truth, self.violated)
+        self.oracle = Oracle(self.judge, self.violated)
+        rng = Random(1)
+        self.witness = Device("w", self.oracle, rng, self.violated, witness=True)
+        self.phone = Device("p", self.oracle, rng, self.violated)
+        self.oracle.devices.append(self.phone)
+        self.n = 0
+        for device in (self.witness, self.phone):
+            new = {"device_id": device.name, "credential": "c"}
+            device.hello("right")
+            device.greeted(self.ok(0, **new), 0, snapshot=False)
+
+    def violated(self, kind: str, **_: Any) -> None:
+        self.found.append(kind)
+
+    @staticmethod
+    def ok(seq: int, *, truncated: bool = False, **more: Any) -> Frame:
+        return frame(seq, "hello.ok", last_seq=seq, truncated=truncated, **more)
+
+    def both(self, *frames: Frame) -> None:
+        for one in frames:
+            self.witness.take(one)
+            self.phone.take(one)
+
+    def back(self, how: str = "right", *, truncated: bool = False, seq: int | None = None) -> None:
+        """The phone connects again."""
+        said = self.phone.hello(how)
+        there = said or 0 if seq is None else seq
+        self.phone.greeted(self.ok(there, truncated=truncated), self.oracle.era, snapshot=True)
+
+    def done(self, seq: int) -> None:
+        self.phone.take(frame(seq, "snapshot.done", replay=True))
+
+    def fact(self, kind: str, **body: Any) -> None:
+        self.n += 1
+        self.truth.take({"boot": "b", "n": self.n, "fact": kind, "body": body})
+
+    def turn(self, *pieces: str) -> None:
+        """The host's side of the run."""
+        self.fact("turn.started", turn_id=TURN, text=PROMPT, platform="loomi")
+        for text in pieces:
+            self.fact("delta", turn_id=TURN, iteration=1, channel="text", text=text)
+        self.fact("turn.ended", turn_id=TURN, interrupted=False)
+
+    def ask(self) -> None:
+        """The host's side of the approval."""
+        self.fact("approval.asked", approval_id="a_call_1")
+
+    def decide(self, choice: str, command_id: str | None = None) -> None:
+        self.fact("approval.done", approval_id="a_call_1", choice=choice, command_id=command_id)
+
+    def inject(self, command_id: str, request_id: str = "p-0") -> None:
+        args = {"device_id": "p", "request_id": request_id}
+        self.truth.take({"boot": "b", "run": command_id, "op": "inject", "args": args})
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+RUN = [started(1), delta(2, "a "), delta(3, "b"), ended(4)]
+
+
+def test_nothing_is_found_where_nothing_is_wrong(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    bench.ask()
+    bench.both(RUN[0], RUN[1], required(5))
+    bench.decide("deny", "c1")
+    bench.back()
+    bench.both(delta(6, "b"), resolved(7, "applied", "deny", "remote"), ended(8))
+    bench.oracle.conclude()
+    assert bench.found == []
+
+
+def test_a_lost_event(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    for one in RUN:
+        bench.witness.take(one)
+        if one is not RUN[1]:
+            bench.phone.take(one)
+    assert bench.found[0] == "lost"
+
+
+def test_a_lost_last_event(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    bench.both(*RUN[:3])
+    bench.witness.take(RUN[3])
+    bench.oracle.conclude()
+    assert "lost" in bench.found
+
+
+def test_a_doubled_event(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.phone.take(started(3))
+    bench.witness.take(delta(3, "b"))
+    assert "twice" in bench.found
+
+
+@pytest.mark.parametrize("again", [delta(5, "b"), ended(5), ended(5, ts=2.0)])
+def test_an_event_doubled_for_everyone(bench: Bench, again: Frame) -> None:
+    bench.turn("a ", "b")
+    bench.both(*RUN, again)
+    assert "twice" in bench.found
+
+
+def test_an_event_that_the_witness_never_had(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.phone.take(delta(3, "b"))
+    bench.oracle.conclude()
+    assert "unknown event" in bench.found
+
+
+def test_events_in_another_order(bench: Bench) -> None:
+    for one in RUN[:3]:
+        bench.witness.take(one)
+    for one in (RUN[0], delta(2, "b"), delta(3, "a ")):
+        bench.phone.take(one)
+    assert bench.found[0] == "lost"
+
+
+def test_numbers_that_do_not_rise(bench: Bench) -> None:
+    bench.both(RUN[0], RUN[2])
+    bench.phone.take(delta(2, "a "))
+    assert bench.found[0] == "reordered"
+
+
+def test_a_number_used_again(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.back("low")
+    bench.phone.take(RUN[0])
+    bench.phone.take(delta(2, "other"))
+    assert "two contents" in bench.found
+
+
+def test_a_number_below_what_was_seen(bench: Bench) -> None:
+    bench.both(RUN[0], delta(9, "a "))
+    bench.phone.hello("right")
+    bench.phone.greeted(bench.ok(4), 0, snapshot=True)
+    bench.phone.take(delta(5, "b"))
+    assert bench.found == ["seq went back", "seq went back"]
+
+
+@pytest.mark.parametrize("text", ["a b", "a "])
+def test_a_snapshot_that_shows_something_else(bench: Bench, text: str) -> None:
+    bench.both(*RUN[:3])
+    bench.back("none", truncated=True, seq=10)
+    bench.phone.take(started(11, replay=True))
+    bench.phone.take(delta(12, text, replay=True))
+    bench.done(13)
+    bench.both(frame(14, "task.updated", task_id="t", status="idle"))
+    assert bench.found == ([] if text == "a b" else ["view", "view"])
+
+
+def test_a_snapshot_without_an_end_that_was_missed(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    bench.both(*RUN[:3])
+    bench.witness.take(RUN[3])
+    for number in range(500):
+        bench.witness.take(frame(5 + number, "task.updated", ts=5.0 + number, task_id="t"))
+    bench.back(truncated=True, seq=600)
+    bench.done(601)
+    bench.both(frame(602, "task.updated", task_id="t", status="idle"))
+    assert bench.found == ["snapshot"]
+
+
+def test_truncated_without_need(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.back(truncated=True, seq=9)
+    assert bench.found == ["truncated"]
+
+
+@pytest.mark.parametrize("how", ["none", "high"])
+def test_not_truncated(bench: Bench, how: str) -> None:
+    bench.both(*RUN[:2])
+    bench.back(how)
+    assert bench.found[0] == "not truncated"
+
+
+def test_not_truncated_after_an_earlier_database(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.oracle.new_era()
+    bench.back()
+    assert bench.found == ["not truncated"]
+
+
+def test_a_witness_that_missed_something(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.witness.hello("right")
+    bench.witness.greeted(bench.ok(9, truncated=True), 0, snapshot=True)
+    assert "witness truncated" in bench.found
+
+
+@pytest.mark.parametrize(
+    ("pieces", "end", "kind"),
+    [
+        (("a ", "b", "c"), ended(4), "wrong text"),
+        (("a ",), ended(4), "wrong text"),
+        (("a ", "b"), ended(4, "a"), "wrong text"),
+        (("a ", "b"), ended(4, status="cancelled"), "wrong end"),
+        (("a ", "b"), frame(4, "run.failed", run_id="r1", error="gateway_lost"), "wrong end"),
+    ],
+)
+def test_a_run_that_is_not_what_the_host_did(
+    bench: Bench, pieces: tuple[str, ...], end: Frame, kind: str
+) -> None:
+    bench.turn(*pieces)
+    bench.both(*RUN[:3], end)
+    assert kind in bench.found
+
+
+def test_the_acknowledged_end_of_a_killed_host_is_seen(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    bench.judge.dead.add("b")
+    lost = frame(4, "run.failed", run_id="r1", error="gateway_lost")
+    bench.truth.take({"boot": "b", "ack": 3})
+    bench.both(*RUN[:3], lost)
+    assert bench.found == []  # it was lost with the host's memory
+    other = Bench()
+    other.turn("a ", "b")
+    other.judge.dead.add("b")
+    other.truth.take({"boot": "b", "ack": 4})
+    other.both(*RUN[:3], lost)
+    assert other.found == ["lost"]
+
+
+def test_acknowledged_text_of_a_killed_host_is_seen(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    bench.judge.dead.add("b")
+    bench.truth.take({"boot": "b", "ack": 3})
+    bench.both(*RUN[:2], frame(4, "run.failed", run_id="r1", error="gateway_lost"))
+    assert bench.found == ["wrong text"]
+
+
+def test_a_run_that_nobody_saw(bench: Bench) -> None:
+    bench.turn("a ", "b")
+    bench.oracle.conclude()
+    assert bench.found == ["lost"]
+
+
+def test_a_run_without_an_end(bench: Bench) -> None:
+    bench.both(*RUN[:2])
+    bench.oracle.conclude()
+    assert "lost" in bench.found
+
+
+@pytest.mark.parametrize(
+    ("done", "said", "wrong"),
+    [
+        (("deny", "c1"), ("applied", "deny", "remote"), False),
+        (("once", "c1"), ("applied", "once", "remote"), False),
+        (("once", None), ("applied", "once", "local"), False),
+        (("timeout", None), ("expired", "deny", "timeout"), False),
+        (("deny", "c1"), ("applied", "once", "remote"), True),
+        (("once", "c1"), ("applied", "once", "local"), True),
+        (("timeout", None), ("applied", "deny", "timeout"), True),
+        (("once", "c1"), ("lost", "deny", "agent"), True),
+        (None, ("applied", "once", "remote"), True),
+    ],
+)
+def test_what_became_of_an_approval(
+    bench: Bench, done: tuple[str, str | None] | None, said: tuple[str, str, str], wrong: bool
+) -> None:
+    bench.ask()
+    bench.both(required(1))
+    if done is not None:
+        bench.decide(*done)
+    bench.both(resolved(2, *said))
+    assert bench.found == ["wrong outcome"] * wrong
+
+
+def test_an_approval_that_ends_twice(bench: Bench) -> None:
+    bench.ask()
+    bench.decide("deny", "c1")
+    end = ("applied", "deny", "remote")
+    bench.both(required(1), resolved(2, *end), resolved(3, *end, ts=2.0))
+    assert "twice" in bench.found
+
+
+def test_an_approval_without_an_end(bench: Bench) -> None:
+    bench.ask()
+    bench.both(required(1))
+    bench.oracle.conclude()
+    assert "lost" in bench.found
+
+
+def test_a_command_that_ran_twice(bench: Bench) -> None:
+    bench.inject("c1")
+    bench.inject("c1")
+    bench.oracle.conclude()
+    assert bench.found == ["ran twice"]
+
+
+def asking(bench: Bench) -> Asking:
+    asking = Asking("p", bench.truth, bench.violated)
+    asking.device_id = "p"
+    asking.new("session.send", text="hi")
+    return asking
+
+
+def answer(code: str = "", task_id: str = "t") -> Frame:
+    if code:
+        return frame(1, "error", code=code, request_id="p-0")
+    return frame(1, "session.send.result", request_id="p-0", task_id=task_id)
+
+
+@pytest.mark.parametrize(
+    ("runs", "code", "kind"),
+    [
+        (1, "", None),
+        (0, "gateway_offline", None),
+        (1, "outcome_unknown", None),
+        (0, "outcome_unknown", None),
+        (0, "", "untrue answer"),
+        (1, "gateway_offline", "untrue answer"),
+        (2, "", "ran twice"),
+    ],
+)
+def test_what_became_of_a_request(bench: Bench, runs: int, code: str, kind: str | None) -> None:
+    asked = asking(bench)
+    for number in range(runs):
+        bench.inject(f"c{number}")
+    asked.answer(answer(code))
+    asked.conclude([])
+    assert set(bench.found) == ({kind} if kind else set())
+
+
+def test_a_request_with_another_answer_later(bench: Bench) -> None:
+    asked = asking(bench)
+    bench.inject("c1")
+    asked.answer(answer())
+    asked.answer(answer())
+    assert bench.found == []
+    asked.answer(answer(task_id="another"))
+    assert bench.found == ["another answer"]
+
+
+def test_a_request_without_an_answer(bench: Bench) -> None:
+    asking(bench).conclude([])
+    assert bench.found == ["no answer"]
+
+
+def test_an_earlier_database_may_run_a_request_again(bench: Bench) -> None:
+    asked = asking(bench)
+    bench.inject("c1")
+    asked.answer(answer())
+    bench.truth.take({"boot": "b", "ack": 0})
+    restored_at = bench.truth.lines
+    asked.restored += 1
+    bench.truth.take({"boot": "b", "ack": 0})
+    bench.inject("c2")
+    asked.answer(answer())
+    asked.conclude([restored_at])
+    assert bench.found == []
+
+
+def test_a_plan_is_the_same_for_a_seed_and_can_be_kept(tmp_path: Path) -> None:
+    plan = generate(7, 60.0, 12, 3)
+    assert plan == generate(7, 60.0, 12, 3)
+    assert plan != generate(8, 60.0, 12, 3)
+    plan.save(tmp_path / "plan")
+    assert Plan.load(tmp_path / "plan") == plan
+    killed = [1 + len(s.how.get("again", ())) for s in plan.steps if s.do in KILLS]
+    assert sum(killed) == 12
+    assert sum(s.do == "host_kill" for s in plan.steps) == 3
+
+
+KILLS = {"kill", "swap", "power"}
+
+
+def test_a_plan_shrinks_to_what_it_needs() -> None:
+    steps = tuple(Step(float(i), "send", {"phone": i}) for i in range(100))
+    plan = Plan(1, 100.0, steps)
+
+    def fails(candidate: Plan) -> bool:
+        return {3, 57} <= {step.how["phone"] for step in candidate.steps}
+
+    assert [step.how["phone"] for step in shrink(until(plan, 60.0), fails).steps] == [3, 57]
