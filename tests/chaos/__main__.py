@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host-kills", type=int, help="SIGKILLs of the host [2 a minute]")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="a plan to carry out again")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="a plan to make smaller")
-    parser.add_argument("--hermes", default="", metavar="RELEASE", help="a real gateway: 19, 20, 22")
+    parser.add_argument(
+        "--hermes", default="", metavar="RELEASE", help="a real gateway: 19, 20, 22"
+    )
     parser.add_argument("--folder", type=Path, help="where files are kept [a temporary one]")
     options = parser.parse_args(arguments)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))

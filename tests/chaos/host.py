@@ -101,7 +101,11 @@ class Host:
         self.resting = asyncio.Event()
         self.n = 0
         self.serial = 0
-        more = {"name": "Chaos", "hooks": ["on_stream_delta"], "home_key": self.key("loomi", "home")}
+        more = {
+            "name": "Chaos",
+            "hooks": ["on_stream_delta"],
+            "home_key": self.key("loomi", "home"),
+        }
         self.link = WatchedLink(identity(GATEWAY, self.boot, **more), [endpoint], lambda: self)
         self.link.journal = self.journal
 

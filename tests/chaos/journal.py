@@ -60,10 +60,13 @@ class Ran:
 
 
 class Truth:
-    """All that the journal tells. Turns that were checked can be forgotten."""
+    """All that the journal tells."""
+
+    at_once = True
+    """A command is in here before it is answered."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._offset = 0
         self.lines = 0
         self.boot = ""
@@ -83,9 +86,9 @@ class Truth:
 
     def read(self) -> None:
         """Take in what was written since."""
-        if not self._path.exists():
+        if not self.path.exists():
             return
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             file.seek(self._offset)
             data = file.read()
         end = data.rfind(b"\n") + 1
@@ -134,7 +137,7 @@ class Truth:
 
 
 def mark_of(turn_id: str) -> str:
-    """What the prompt of a turn ends with, between ‹ and ›."""
+    """What the prompt of a turn ends with, between « and »."""
     return ".".join(turn_id.split(":")[-2:])
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.chaos.journal import Asked, Truth, Turn
     from tests.chaos.view import Frame, Run
 
-MARK = re.compile(r"‹([0-9a-f]+\.\d+)›$")
-IN_TEXT = re.compile(r"‹([0-9a-f]+\.\d+)\.")
+MARK = re.compile(r"«([0-9a-f]+\.\d+)»$")
+IN_TEXT = re.compile(r"«([0-9a-f]+\.\d+)\.")
 COMMAND = "rm -rf "
 APPLIED = {"once": "once", "session": "session", "deny": "deny"}
 
@@ -82,12 +82,15 @@ class Judge:
         self._ended.add(run_id)
         if run_id not in self._began or shown is None:
             return  # begun in an earlier era
-        mark = self._began[run_id] or _mark_in(shown)
+        self._judge(self._began[run_id] or _mark_in(shown), type_, payload, shown)
+
+    def _judge(self, mark: str, type_: str, payload: dict[str, Any], shown: Run) -> None:
+        """Compare a run that has ended with what the host did."""
         turn = self.truth.turns.get(mark)
         if turn is None and (mark or not self._line):
-            self._violated("unknown run", run_id=run_id)
+            self._violated("unknown run", run_id=payload["run_id"])
         if turn is None or turn.line <= self._line:
-            return  # … as far as the host is concerned
+            return  # begun in an earlier era, as far as the host is concerned
         self.counts["runs"] += 1
         self._judged.add(mark)
         status = "failed" if type_ == "run.failed" else payload["status"]
@@ -101,7 +104,7 @@ class Judge:
             self._violated("lost", what="tools", mark=mark, seen=shown.tools_done)
         last = turn.whole(max((call for call, _ in turn.said), default=0), "text")
         if status == "completed" and payload["text"] != last:
-            self._violated("wrong text", mark=mark, said=payload["text"], true=last)
+            self._violated("wrong text", mark=mark, **_difference(payload["text"], last))
 
     def _was_whole(self, turn: Turn) -> bool:
         """loomid had said that it has the end of this turn."""
@@ -113,7 +116,8 @@ class Judge:
             true, seen = turn.whole(call, channel), shown.text(call, channel)
             least = turn.whole(call, channel, acked)
             if not (true.startswith(seen) and seen.startswith(least)):
-                self._violated("wrong text", turn=turn.turn_id, call=call, said=seen, true=true)
+                where = {"turn": turn.turn_id, "call": call, "channel": channel}
+                self._violated("wrong text", **where, **_difference(seen, true))
 
     # ── approvals ───────────────────────────────────────────────────────────
 
@@ -170,3 +174,10 @@ def _mark_in(shown: Run) -> str:
     """Of a run whose beginning was lost with an earlier era: what its texts say."""
     found = IN_TEXT.search(str(shown.items))
     return found[1] if found else ""
+
+
+def _difference(seen: str, true: str) -> dict[str, Any]:
+    """Where two texts part, and a little of both from there."""
+    parted = (i for i, (a, b) in enumerate(zip(seen, true, strict=False)) if a != b)
+    at = next(parted, min(len(seen), len(true)))
+    return {"at": at, "said": seen[at : at + 80], "true": true[at : at + 80]}

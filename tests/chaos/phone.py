@@ -141,7 +141,13 @@ class Phone:
         await ws.send_str(json.dumps({"v": 1, "type": "hello", "payload": hello}))
 
     def _greeted(
-        self, ws: aiohttp.ClientWebSocketResponse, frame: Frame, era: int, how: str, *, snapshot: bool
+        self,
+        ws: aiohttp.ClientWebSocketResponse,
+        frame: Frame,
+        era: int,
+        how: str,
+        *,
+        snapshot: bool,
     ) -> bool:
         if frame.type != "hello.ok":
             refused = how == "absurd" and frame.payload["code"] == "bad_frame"
@@ -184,7 +190,7 @@ class Phone:
         if ws is None or ws.closed:
             return
         if abort:
-            connection = ws._conn  # noqa: SLF001 - aiohttp has no public way to break one
+            connection = ws._conn  # aiohttp has no public way to break one
             if connection is not None and connection.transport is not None:
                 connection.transport.abort()
         else:

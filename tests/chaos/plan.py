@@ -66,8 +66,8 @@ def generate(seed: int, seconds: float, kills: int, host_kills: int, hermes: str
     rng = Random(seed)
     steps = [*_daemon(rng, seconds, kills), *_host(rng, seconds, host_kills)]
     for what, rate in PER_SECOND.items():
-        for _ in range(round(rate * seconds)):
-            steps.append(Step(rng.uniform(0.5, seconds), what, _of_phone(rng, what)))
+        times = [rng.uniform(0.5, seconds) for _ in range(round(rate * seconds))]
+        steps += [Step(at, what, _of_phone(rng, what)) for at in times]
     return Plan(seed, seconds, tuple(sorted(steps, key=lambda step: step.at)), hermes)
 
 
@@ -86,21 +86,22 @@ def _daemon(rng: Random, seconds: float, kills: int) -> list[Step]:
         again = rng.choice((0, 0, 0, 0, 1, 2)) if left > 3 else 0
         plain.append(again)
         left -= 1 + again
-    kinds: list[Any] = [*rare, *plain]
+    kinds: list[Any] = [*rare, *plain[1:]]
     rng.shuffle(kinds)
+    kinds[:0] = plain[:1]
+    backup = True  # at the first kill, or there would be no yesterday
     for at, kind in zip(_times(rng, seconds, len(kinds)), kinds, strict=True):
         down = rng.choice((0.0, 0.0, 0.1, 0.5, 2.0))
         if isinstance(kind, str):
             steps.append(Step(at, kind, {"down": down}))
             continue
         delays = [round(rng.uniform(0.05, 1.2), 3) for _ in range(kind)]
-        how = {"down": down, "again": delays, "backup": rng.random() < 0.2}
-        steps.append(Step(at, "kill", how))
-    for at in _times(rng, seconds, max(round(seconds / 30), 1)):
-        steps.append(Step(at, "stop", {"for": rng.choice((0.05, 0.5, 2.0, 6.0))}))
-    for at in _times(rng, seconds, max(round(seconds / 120), 1)):
-        steps.append(Step(at, "restart", {}))
-    return steps
+        steps.append(Step(at, "kill", {"down": down, "again": delays, "backup": backup}))
+        backup = rng.random() < 0.2
+    stops = _times(rng, seconds, max(round(seconds / 30), 1))
+    steps += [Step(at, "stop", {"for": rng.choice((0.05, 0.5, 2.0, 6.0))}) for at in stops]
+    restarts = _times(rng, seconds, max(round(seconds / 120), 1))
+    return steps + [Step(at, "restart", {}) for at in restarts]
 
 
 def _host(rng: Random, seconds: float, kills: int) -> list[Step]:
@@ -108,9 +109,10 @@ def _host(rng: Random, seconds: float, kills: int) -> list[Step]:
         Step(at, "host_kill", {"down": rng.choice((0.0, 0.3, 1.0, 3.0))})
         for at in _times(rng, seconds, kills)
     ]
-    for at in _times(rng, seconds, max(round(seconds / 45), 1)):
-        steps.append(Step(at, "host_stop", {"for": rng.choice((0.05, 0.5, 3.0, 10.0))}))
-    return steps
+    stops = _times(rng, seconds, max(round(seconds / 45), 1))
+    return steps + [
+        Step(at, "host_stop", {"for": rng.choice((0.05, 0.5, 3.0, 10.0))}) for at in stops
+    ]
 
 
 def _of_phone(rng: Random, what: str) -> dict[str, Any]:

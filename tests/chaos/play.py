@@ -88,12 +88,8 @@ class Play:
         emit, id_, session = self.host.emit, self.turn_id, self.session
         if self.ours:
             emit(wire.ProcessingStarted(session.key, self.message_id))
-        shown = f"{self.text[: wire.PREVIEW_CHARS - 40]} ‹{self.mark}›"
-        emit(
-            wire.TurnStarted(
-                id_, session.session_id, session.key, session.platform, MODEL, shown
-            )
-        )
+        shown = f"{self.text[: wire.PREVIEW_CHARS - 40]} «{self.mark}»"
+        emit(wire.TurnStarted(id_, session.session_id, session.key, session.platform, MODEL, shown))
         try:
             answer = await self._calls()
         except asyncio.CancelledError:
@@ -151,7 +147,7 @@ class Play:
     def _piece(self) -> str:
         """Begins and ends with what no one strips, and comes once in all time."""
         self.marks += 1
-        return f"‹{self.mark}.{self.marks}›{self.rng.choice(FILL)}›"
+        return f"«{self.mark}.{self.marks}»{self.rng.choice(FILL)}»"
 
     async def _tool(self) -> None:
         self.marks += 1

@@ -10,10 +10,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from random import Random
 
 HEADER = 32
 FRAME = 24
@@ -55,16 +51,20 @@ def safe(wal: bytes, notes: Path) -> int | None:
     return None
 
 
-def cut(database: Path, notes: Path, rng: Random) -> int | None:
-    """Take from the log what a power loss may take; the bytes cut off, None: not possible."""
-    wal_path = database.with_name(database.name + "-wal")
+def ends(database: Path, notes: Path) -> list[int]:
+    """Where the log may end after a power loss now; nowhere if that cannot be told."""
+    wal_path = _log_of(database)
     wal = wal_path.read_bytes() if wal_path.exists() else b""
     synced = safe(wal, notes)
-    possible = [at for at in boundaries(wal) if synced is not None and at >= synced]
-    if not possible:
-        return None
-    end = possible[0] if rng.random() < 0.6 else rng.choice(possible)
-    with wal_path.open("r+b") as file:
+    return [at for at in boundaries(wal) if synced is not None and at >= synced]
+
+
+def cut(database: Path, end: int) -> None:
+    """Have the log end there."""
+    with _log_of(database).open("r+b") as file:
         file.truncate(end)
     database.with_name(database.name + "-shm").unlink(missing_ok=True)
-    return boundaries(wal)[-1] - end
+
+
+def _log_of(database: Path) -> Path:
+    return database.with_name(database.name + "-wal")

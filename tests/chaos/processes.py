@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loomid.daemon import DATABASE
 from tests.chaos import power
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
     from tests.chaos.device import Oracle
     from tests.chaos.history import Violated
+    from tests.chaos.judge import Judge
+    from tests.chaos.real import RealHost
 
 READY_S = 30.0
 WINDOW = 2_048
+LEAST_ODDS = 0.6
+"""How often a power loss leaves no more than it must."""
 ODD = ("Traceback", "broke the fold", "failed with an error of our own", "CRITICAL")
 
 
@@ -58,9 +62,12 @@ class Loomid:
 
     async def start(self) -> None:
         """Start it and wait until it serves."""
+        self.daemon.wait_notified_nothing(0.0)  # one that was killed may have been ready
         await asyncio.to_thread(self.daemon.start)
 
-    async def kill(self, down: float, again: tuple[float, ...] = (), *, backup: bool = False) -> None:
+    async def kill(
+        self, down: float, again: tuple[float, ...] = (), *, backup: bool = False
+    ) -> None:
         """SIGKILL, and as often again after so many seconds of starting; then start it."""
         self._kill()
         if backup:
@@ -98,22 +105,24 @@ class Loomid:
         await self.start()
         return True
 
-    async def lose_power(self, down: float, host: Host) -> bool:
+    async def lose_power(self, down: float, host: Host | RealHost) -> bool:
         """Both processes die, and what was not synced may be gone; False: not possible now."""
         if not self.can_lose_power:
             return False
         self._kill()
         host.kill()
-        taken = power.cut(self.database, self._notes, self._rng)
-        if taken is not None:
+        ends = power.ends(self.database, self._notes)
+        if ends:
+            end = ends[0] if self._rng.random() < LEAST_ODDS else self._rng.choice(ends)
+            power.cut(self.database, end)
             self.power_losses += 1
-            self.cut += taken
+            self.cut += ends[-1] - end
             self._boot_file.write_text(f"boot-{self.power_losses}\n")
             self._oracle.new_era()
         await asyncio.sleep(down)
         await self.start()
-        host.start()
-        return taken is not None
+        await host.start()
+        return bool(ends)
 
     def _copy(self, source: Path, target: Path) -> None:
         """The files of a database that nobody has open; a copy has no mark of the original."""
@@ -159,21 +168,22 @@ class Loomid:
 class Host:
     """The stand-in for the gateway process."""
 
-    def __init__(self, folder: Path, endpoint: str, seed: int, oracle: Oracle) -> None:
+    def __init__(self, folder: Path, judge: Judge, seed: int) -> None:
         self.kills = self.stops = 0
-        self.journal = folder / "host.jsonl"
-        self._folder, self._endpoint, self._seed = folder, endpoint, seed
-        self._oracle = oracle
+        self.endpoint = ""
+        """Where loomid listens."""
+        self._folder, self._judge, self._seed = folder, judge, seed
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin another process, with a boot of its own."""
         self._starts += 1
         seed = str(self._seed * 10_000 + self._starts)
-        command = [sys.executable, "-m", "tests.chaos.host", self._endpoint, str(self.journal), seed]
+        journal = str(self._judge.truth.path)
+        command = [sys.executable, "-m", "tests.chaos.host", self.endpoint, journal, seed]
         with (self._folder / "host.log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - returns at once
                 command,
                 env=clean_environ(self._folder),
                 cwd=ROOT,
@@ -189,10 +199,9 @@ class Host:
         self.kills += 1
         self._process.kill()
         self._process.wait()
-        truth = self._oracle.judge.truth
-        truth.read()
-        if truth.boot:
-            self._oracle.judge.dead.add(truth.boot)
+        self._judge.truth.read()
+        if self._judge.truth.boot:
+            self._judge.dead.add(self._judge.truth.boot)
 
     async def stop(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after so long."""
@@ -204,10 +213,15 @@ class Host:
     def rest(self) -> None:
         """Have it begin nothing more."""
         self._alive()
-        truth = self._oracle.judge.truth
+        truth = self._judge.truth
         truth.read()
         if self._process is not None and truth.pid == self._process.pid:  # else it would die of it
             self._signal(signal.SIGUSR1)
+
+    @staticmethod
+    def text(_device_id: str, request_id: str, _rng: Random) -> str:
+        """What a phone writes to it."""
+        return f"do {request_id}"
 
     def _alive(self) -> None:
         if self._process is None or self._process.poll() is not None:
@@ -224,8 +238,3 @@ class Host:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """What was done to it."""
-        return {"host_kills": self.kills, "host_stops": self.stops}

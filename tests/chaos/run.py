@@ -15,6 +15,7 @@ from tests.chaos.judge import Judge
 from tests.chaos.phone import Phone
 from tests.chaos.plan import PHONES
 from tests.chaos.processes import Host, Loomid
+from tests.chaos.real import RealHost, RealJudge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +44,19 @@ class Run:
         self.trace = trace
         self.counts: Counter[str] = Counter()
         self.violated = trace.violated
-        self.judge = Judge(Truth(folder / "host.jsonl"), self.violated)
-        self.oracle = Oracle(self.judge, self.violated)
         self.rng = Random(plan.seed + 1)
+        self.judge: Judge
+        self.host: Host | RealHost
+        if plan.hermes:
+            self.host = RealHost(folder, plan.hermes)
+            self.judge = RealJudge(self.host.truth, self.violated)
+        else:
+            truth = Truth(folder / "host.jsonl")
+            self.judge = Judge(truth, self.violated)
+            self.host = Host(folder, self.judge, plan.seed)
+        self.oracle = Oracle(self.judge, self.violated)
         self.loomid = Loomid(folder, self.oracle, self.rng, self.violated)
-        endpoint = self.loomid.daemon.hermes_endpoint
-        self.host = Host(folder, endpoint, plan.seed, self.oracle)
+        self.host.endpoint = self.loomid.daemon.hermes_endpoint
         self.phones: list[Phone] = []
         self._tasks: asyncio.TaskGroup
         self._calm = asyncio.Lock()  # loomid's faults come one after the other
@@ -61,7 +69,7 @@ class Run:
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
                 await self.loomid.start()
                 await self._pair(http)
-                self.host.start()
+                await self.host.start()
                 await self._live()
         finally:
             self.host.close()
@@ -148,7 +156,7 @@ class Run:
         else:
             self.host.kill()
             await asyncio.sleep(step.how["down"])
-            self.host.start()
+            await self.host.start()
         return True
 
     async def _of_phone(self, step: Step) -> bool:
@@ -192,7 +200,7 @@ class Run:
     async def _send(self, phone: Phone, how: dict[str, Any]) -> bool:
         tasks = phone.tasks
         where = {} if how["new"] or not tasks else {"task_id": tasks[int(how["pick"] * len(tasks))]}
-        text = f"{phone.device.name} says {self.rng.randrange(10**9)}"
+        text = self.host.text(phone.device.device_id, phone.asking.next_id, self.rng)
         if not await phone.ask("session.send", text=text, **where):
             return False
         return not how["twice"] or await phone.repeat(0.9999)
@@ -214,7 +222,7 @@ class Run:
         """Everything runs and is connected; wait until nothing is left to tell, and judge."""
         try:
             async with asyncio.timeout(REST_S):
-                while self._waiting and not self.trace.count:
+                while self._waiting and not self.trace.count:  # noqa: ASYNC110 - either ends it
                     await asyncio.sleep(LOOK_S)
                 for phone in self.phones:
                     phone.snapshot = True
@@ -265,7 +273,8 @@ class Run:
             "swaps": loomid.swaps,
             "power_losses": loomid.power_losses,
             "bytes_cut": loomid.cut,
-            **self.host.summary,
+            "host_kills": self.host.kills,
+            "host_stops": self.host.stops,
             "facts": sum(self.judge.truth.emitted.values()),
             "events": self.oracle.events,
             "deliveries_checked": sum(d.follower.checked for d in self.oracle.devices),
