@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tests.chaos.journal import Truth
     from tests.chaos.view import Frame
 
+VOID = "already_resolved"
+"""Another answer won."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -114,6 +117,14 @@ class Asking:
         same_file = before and before[-1].restored == answer.restored
         if same_file and before[-1].body != answer.body:
             self._violated("another answer", **where, before=before[-1].code)
+
+    def choices(self) -> Iterator[tuple[str, str]]:
+        """(approval, choice) of the answers that may have been carried out."""
+        for ask in self.asks.values():
+            # (An earlier database may not know any more what was accepted.)
+            counts = [not one.nothing_ran and one.code != VOID for one in ask.answers] or [True]
+            if ask.type == "approval.resolve" and any(counts):
+                yield ask.payload["approval_id"], ask.payload["choice"]
 
     def conclude(self, restored_at: list[int]) -> None:
         """All is quiet. `restored_at`: lines of the journal where earlier databases came."""

@@ -39,12 +39,15 @@ class Judge:
         self._ended: set[str] = set()
         self._asked: dict[str, str] = {}  # approval → the host's id, in this era
         self._resolved: set[str] = set()
+        self._names: dict[str, str] = {}  # the host's id of an approval → the phones'
         self._judged: set[str] = set()  # marks of turns that were seen to their end
 
     def new_era(self) -> None:
         """Events may have been lost now."""
         self.truth.read()
         self._line = self.truth.lines
+        for turn in self.truth.turns.values():
+            turn.said.clear()  # it is not judged any more
         self._began.clear()
         self._ended.clear()
         self._asked.clear()
@@ -62,6 +65,7 @@ class Judge:
             case "approval.required":
                 name = "a_" + payload["command"].removeprefix(COMMAND)
                 self._asked[payload["approval_id"]] = name
+                self._names[name] = payload["approval_id"]
             case "approval.resolved":
                 self.truth.read()
                 self._decided(payload)
@@ -105,6 +109,7 @@ class Judge:
         last = turn.whole(max((call for call, _ in turn.said), default=0), "text")
         if status == "completed" and payload["text"] != last:
             self._violated("wrong text", mark=mark, **_difference(payload["text"], last))
+        turn.said.clear()
 
     def _was_whole(self, turn: Turn) -> bool:
         """loomid had said that it has the end of this turn."""
@@ -152,6 +157,14 @@ class Judge:
         return "cancelled", "deny", by
 
     # ── at the end ──────────────────────────────────────────────────────────
+
+    def answers(self, given: dict[str, set[str]]) -> None:
+        """`given`: what phones answered to each approval and were not told to be void."""
+        for name, asked in self.truth.approvals.items():
+            approval_id = self._names.get(name)
+            remote = asked.command_id is not None and approval_id is not None
+            if remote and asked.choice not in given.get(approval_id or "", ()):
+                self._violated("untrue answer", approval_id=approval_id, true=asked.choice)
 
     def conclude(self) -> None:
         """All is quiet: nothing that loomid acknowledged may be missing."""

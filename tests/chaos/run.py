@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import resource
+from collections import Counter, defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -236,9 +237,16 @@ class Run:
         except TimeoutError:
             self.violated("no rest", **self._restless())
         if not self.trace.count:
-            self.oracle.conclude()
-            for phone in self.phones:
-                phone.asking.conclude(self.loomid.restored_at)
+            self._conclude()
+
+    def _conclude(self) -> None:
+        self.oracle.conclude()
+        given = defaultdict(set)
+        for phone in self.phones:
+            phone.asking.conclude(self.loomid.restored_at)
+            for approval_id, choice in phone.asking.choices():
+                given[approval_id].add(choice)
+        self.judge.answers(given)
 
     async def _quiet(self) -> bool:
         for phone in self.phones:
@@ -285,4 +293,12 @@ class Run:
             "reordered": kinds["reordered"],
             "ran_twice": kinds["ran twice"],
             "violations": self.trace.count,
+            **_used(self.trace.now),
         }
+
+
+def _used(seconds: float) -> dict[str, float]:
+    """What this process and those it has waited for cost."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return {"cores": round(cpu / seconds, 2), "checker_mib": round(usages[0].ru_maxrss / 1024, 1)}

@@ -315,3 +315,32 @@ def test_an_earlier_database_may_run_a_request_again(bench: Bench) -> None:
     asked.answer(answer())
     asked.conclude([restored_at])
     assert bench.found == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "codes", "wrong"),
+    [
+        ("once", [""], False),
+        ("once", ["outcome_unknown"], False),
+        ("once", ["gateway_offline", ""], False),
+        ("once", ["gateway_offline"], True),
+        ("once", ["already_resolved"], True),
+        ("deny", [""], True),
+    ],
+)
+def test_an_approval_that_nobody_answered_so(
+    bench: Bench, choice: str, codes: list[str], wrong: bool
+) -> None:
+    asked = Asking("p", bench.truth, bench.violated)
+    asked.new("approval.resolve", approval_id="a1", choice=choice)
+    bench.ask()
+    bench.both(required(1))
+    bench.decide("once", "c1")
+    for code in codes:
+        kind = "error" if code else "approval.resolve.result"
+        asked.answer(frame(1, kind, code=code, request_id="p-0"))
+    given: dict[str, set[str]] = {}
+    for approval_id, word in asked.choices():
+        given.setdefault(approval_id, set()).add(word)
+    bench.judge.answers(given)
+    assert bench.found == ["untrue answer"] * wrong
