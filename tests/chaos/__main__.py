@@ -32,12 +32,17 @@ ATTEMPTS = 3
 """How often a plan is tried before it counts as one that breaks nothing."""
 
 
-def attempt(plan: Plan, folder: Path) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """Carry out a plan in a folder of its own: its summary, and what was violated."""
+def attempt(
+    plan: Plan, folder: Path, *, rests: bool = True
+) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """Carry out a plan in a folder of its own: its summary, and what was violated.
+
+    Unless it `rests` at the end, only what is wrong meanwhile is found.
+    """
     folder.mkdir(parents=True)
     plan.save(folder / "plan.jsonl")
     trace = Trace(folder / "trace.jsonl")
-    run = Run(plan, folder, trace)
+    run = Run(plan, folder, trace, rests=rests)
     try:
         asyncio.run(run.go())
         return run.summary(), trace.violations
@@ -85,24 +90,29 @@ def _shrink(plan: Plan, folder: Path) -> int:
     """Find the promise that a plan breaks, and the least of the plan that still breaks it."""
     numbers = itertools.count()
 
-    def broken(candidate: Plan) -> tuple[object, float] | None:
-        summary, found = attempt(candidate, folder / f"attempt-{next(numbers)}")
-        seconds = float(str(summary["seconds"]))
-        return (found[0]["violated"], seconds) if found else None
+    def broken(candidate: Plan, *, rests: bool) -> tuple[object, float] | None:
+        where = folder / f"attempt-{next(numbers)}"
+        summary, found = attempt(candidate, where, rests=rests)
+        return (found[0]["violated"], float(str(summary["seconds"]))) if found else None
 
-    first = next((found for _ in range(ATTEMPTS) if (found := broken(plan))), None)
-    if first is None:
+    tried = (broken(plan, rests=True) for _ in range(ATTEMPTS))
+    kind, seconds = next((found for found in tried if found is not None), (None, 0.0))
+    if kind is None:
         print(f"nothing was broken in {ATTEMPTS} attempts", file=sys.stderr)
         return 0
+    plan, late = until(plan, seconds), seconds > plan.seconds
 
     def fails(candidate: Plan) -> bool:
-        found = any((again := broken(candidate)) and again[0] == first[0] for _ in range(ATTEMPTS))
-        print(f"{len(candidate.steps)} steps: {first[0] if found else 'no'}", file=sys.stderr)
+        tried = (broken(candidate, rests=late) for _ in range(ATTEMPTS))
+        found = any(one is not None and one[0] == kind for one in tried)
+        print(f"{len(candidate.steps)} steps: {kind if found else 'no'}", file=sys.stderr)
+        if found:
+            candidate.save(folder / "shrunk.jsonl")
         return found
 
-    least = shrink(until(plan, first[1]), fails)
-    least.save(folder / "shrunk.jsonl")
-    print(f"{first[0]}: {len(least.steps)} steps in {folder / 'shrunk.jsonl'}", file=sys.stderr)
+    plan.save(folder / "shrunk.jsonl")
+    least = shrink(plan, fails)
+    print(f"{kind}: {len(least.steps)} steps in {folder / 'shrunk.jsonl'}", file=sys.stderr)
     return 1
 
 

@@ -10,6 +10,7 @@ from tests.chaos.history import Follower, History, Seen, Told
 from tests.chaos.view import EVENTS, LASTING, Frame, View
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
     from tests.chaos.history import Violated
@@ -264,8 +265,8 @@ class Oracle:
             if device.follower.history is self.history:
                 device.follower.follow()
 
-    def conclude(self) -> None:
-        """All is quiet: everyone has seen the same."""
+    def conclude(self, restored_at: Sequence[int] = ()) -> None:
+        """All is quiet: everyone has seen the same, and it is what the host did."""
         for device in self.devices:
             follower = device.follower
             if follower.behind:
@@ -276,4 +277,4 @@ class Oracle:
             mine, witness = device.view.digests, self.history.digests(len(self.history) - 1)
             if mine != witness:
                 self._violated("view", what="in the end", device=device.name)
-        self.judge.conclude()
+        self.judge.conclude(restored_at)

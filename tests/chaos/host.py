@@ -37,7 +37,7 @@ from tests.support.host import identity
 
 GATEWAY = "chaos"
 KEY = "agent:main:{}:dm:{}"
-SESSIONS = 3
+SESSIONS = 6
 """Chats on another surface, in which the host itself has turns."""
 ENTRY_POINTS = {"inject", "cancel", "approve", "running", "sessions"}
 
@@ -216,7 +216,7 @@ class Host:
         """Turns that nobody asked for, on another surface."""
         session = self.session("telegram", chat)
         while not self.resting.is_set():
-            await asyncio.sleep(self.rng.uniform(0.0, 1.5))
+            await asyncio.sleep(self.rng.uniform(0.0, 0.8))
             if session.turn_id is None and not session.waiting and not self.resting.is_set():
                 session.waiting.append((f"tg{self.rng.randrange(2**40)}", "by itself"))
                 session.woken.set()

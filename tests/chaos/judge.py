@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tests.chaos.view import RUN_ENDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.chaos.history import Violated
     from tests.chaos.journal import Asked, Truth, Turn
     from tests.chaos.view import Frame, Run
@@ -166,11 +168,13 @@ class Judge:
             if remote and asked.choice not in given.get(approval_id or "", ()):
                 self._violated("untrue answer", approval_id=approval_id, true=asked.choice)
 
-    def conclude(self) -> None:
-        """All is quiet: nothing that loomid acknowledged may be missing."""
+    def conclude(self, restored_at: Sequence[int]) -> None:
+        """All is quiet: nothing that loomid acknowledged may be missing. `restored_at`: lines
+        of the journal where earlier databases came."""
         self.truth.read()
         for mark, turn in self.truth.turns.items():
             of_dead = turn.boot in self.dead and not self._was_whole(turn)
+            self.counts["turns gone with a host's memory"] += of_dead and turn.end_n > 0
             if turn.line > self._line and mark not in self._judged and not of_dead:
                 self._violated("lost", what="run", mark=mark, boot=turn.boot, status=turn.status)
         for name in self._began.keys() - self._ended:
@@ -180,7 +184,18 @@ class Judge:
         for command_id, ran in self.truth.commands.items():
             if len(ran) > 1:
                 self._violated("ran twice", command_id=command_id, op=ran[0].op)
+        self._answered_once(restored_at)
         self.counts["commands run"] = len(self.truth.commands)
+
+    def _answered_once(self, restored_at: Sequence[int]) -> None:
+        """At most one answer to an approval left loomid, as far as its database can know."""
+        answered: dict[str, list[int]] = {}
+        for ran in (one for commands in self.truth.commands.values() for one in commands):
+            if ran.op == "approve":
+                answered.setdefault(ran.args["approval_id"], []).append(ran.line)
+        for name, lines in answered.items():
+            if len(lines) > 1 + sum(lines[0] < line < lines[-1] for line in restored_at):
+                self._violated("ran twice", op="approve", approval=name, times=len(lines))
 
 
 def _mark_in(shown: Run) -> str:

@@ -20,10 +20,10 @@ PER_SECOND = {
     "vanish": 0.3,
     "stall": 0.06,
     "double": 0.03,
-    "send": 0.7,
-    "repeat": 0.35,
-    "approve": 1.2,
-    "cancel": 0.1,
+    "send": 1.2,
+    "repeat": 0.5,
+    "approve": 2.0,
+    "cancel": 0.15,
     "list": 0.05,
 }
 """How often each thing happens to a phone, or is done by one."""
@@ -101,7 +101,9 @@ def _daemon(rng: Random, seconds: float, kills: int) -> list[Step]:
     stops = _times(rng, seconds, max(round(seconds / 30), 1))
     steps += [Step(at, "stop", {"for": rng.choice((0.05, 0.5, 2.0, 6.0))}) for at in stops]
     restarts = _times(rng, seconds, max(round(seconds / 120), 1))
-    return steps + [Step(at, "restart", {}) for at in restarts]
+    return steps + [
+        Step(at, "restart", {"hurry": rng.choice((None, 0.05, 0.3))}) for at in restarts
+    ]
 
 
 def _host(rng: Random, seconds: float, kills: int) -> list[Step]:

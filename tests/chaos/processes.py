@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.chaos.judge import Judge
     from tests.chaos.real import RealHost
 
-READY_S = 30.0
+STOP_S = 15.0
 WINDOW = 2_048
 LEAST_ODDS = 0.6
 """How often a power loss leaves no more than it must."""
@@ -86,10 +86,16 @@ class Loomid:
         await asyncio.sleep(seconds)
         self._signal(signal.SIGCONT)
 
-    async def restart(self) -> None:
-        """An orderly stop, and a new start."""
-        self._alive()
-        await asyncio.to_thread(self.daemon.restart)
+    async def restart(self, hurry: float | None) -> None:
+        """An orderly stop, which is cut off after `hurry` seconds, and a new start."""
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(self.daemon.wait, STOP_S if hurry is None else hurry)
+        except subprocess.TimeoutExpired:
+            if hurry is None:
+                self._violated("loomid does not stop")
+            self._kill()
+        await self.start()
 
     async def swap(self, down: float) -> bool:
         """Put yesterday's database in place while it does not run; False: there is none."""

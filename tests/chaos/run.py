@@ -40,8 +40,9 @@ class _Over(Exception):
 class Run:
     """Carries out a plan; afterwards `summary`, and what the trace has of violations."""
 
-    def __init__(self, plan: Plan, folder: Path, trace: Trace) -> None:
+    def __init__(self, plan: Plan, folder: Path, trace: Trace, *, rests: bool = True) -> None:
         self.plan = plan
+        self.rests = rests
         self.trace = trace
         self.counts: Counter[str] = Counter()
         self.violated = trace.violated
@@ -98,7 +99,8 @@ class Run:
                     phone.wanted.set()
                     self._tasks.create_task(phone.live())
                 await self._carry_out()
-                await self._come_to_rest()
+                if self.rests and not self.trace.count:
+                    await self._come_to_rest()
                 raise _Over
         except* _Over:
             pass
@@ -140,7 +142,7 @@ class Run:
             case "stop":
                 await self.loomid.stop(how["for"])
             case "restart":
-                await self.loomid.restart()
+                await self.loomid.restart(how["hurry"])
             case "swap":
                 done = await self.loomid.swap(how["down"])
                 for phone in self.phones:
@@ -240,7 +242,7 @@ class Run:
             self._conclude()
 
     def _conclude(self) -> None:
-        self.oracle.conclude()
+        self.oracle.conclude(self.loomid.restored_at)
         given = defaultdict(set)
         for phone in self.phones:
             phone.asking.conclude(self.loomid.restored_at)

@@ -288,6 +288,14 @@ def test_what_became_of_a_request(bench: Bench, runs: int, code: str, kind: str 
     assert set(bench.found) == ({kind} if kind else set())
 
 
+def test_two_answers_to_one_approval(bench: Bench) -> None:
+    for command_id in ("c1", "c2"):
+        args = {"approval_id": "a_call_1", "choice": "once"}
+        bench.truth.take({"boot": "b", "run": command_id, "op": "approve", "args": args})
+    bench.oracle.conclude()
+    assert bench.found == ["ran twice"]
+
+
 def test_a_request_with_another_answer_later(bench: Bench) -> None:
     asked = asking(bench)
     bench.inject("c1")
