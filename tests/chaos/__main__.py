@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -65,6 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where files are kept [a temporary one]")
     options = parser.parse_args(arguments)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
+    status = _main(options, folder)
+    if not status and not options.folder:
+        shutil.rmtree(folder)
+    return status
+
+
+def _main(options: argparse.Namespace, folder: Path) -> int:
     if options.shrink:
         return _shrink(Plan.load(options.shrink), folder)
     if options.replay:

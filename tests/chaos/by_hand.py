@@ -61,7 +61,7 @@ class Bench:
             device.hello("right")
             device.greeted(self.ok(0, **new), 0, snapshot=False)
 
-    def violated(self, kind: str, **_: Any) -> None:
+    def violated(self, kind: str, /, **_: Any) -> None:
         self.found.append(kind)
 
     @staticmethod

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from tests.chaos.history import Violated
     from tests.chaos.judge import Judge
+    from tests.chaos.trace import Violated
 
 SEEN_KEPT = 8_000
 WINDOW = 400

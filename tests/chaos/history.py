@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from tests.chaos.view import LASTING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.chaos.trace import Violated
 
 LASTING_TOLD = 200
 """A snapshot looks no further back (docs/protocol.md)."""
 
-Violated = Callable[..., None] if TYPE_CHECKING else object
 Digests = tuple[int, int]
 
 

@@ -17,8 +17,8 @@ from tests.chaos.view import RUN_ENDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.chaos.history import Violated
     from tests.chaos.journal import Asked, Truth, Turn
+    from tests.chaos.trace import Violated
     from tests.chaos.view import Frame, Run
 
 MARK = re.compile(r"«([0-9a-f]+\.\d+)»$")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.chaos.device import Device, Oracle
-    from tests.chaos.history import Violated
+    from tests.chaos.trace import Violated
 
 PATIENCE_S = 30.0
 """How long a stopped loomid may take to answer a hello."""

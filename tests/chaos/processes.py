@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.chaos.device import Oracle
-    from tests.chaos.history import Violated
     from tests.chaos.judge import Judge
     from tests.chaos.real import RealHost
+    from tests.chaos.trace import Violated
 
 STOP_S = 15.0
 WINDOW = 2_048

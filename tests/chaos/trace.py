@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KEPT = 100
+
+
+class Violated(Protocol):
+    """Takes what was found to be wrong."""
+
+    def __call__(self, kind: str, /, **details: Any) -> None: ...
 
 
 class Trace:
@@ -32,7 +38,7 @@ class Trace:
         self._file.write(json.dumps(line, default=str) + "\n")
         self._file.flush()
 
-    def violated(self, kind: str, **details: Any) -> None:
+    def violated(self, kind: str, /, **details: Any) -> None:
         """A promise was broken."""
         self.count += 1
         if self.count <= KEPT:

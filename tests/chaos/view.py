@@ -59,11 +59,7 @@ class View:
     """Live runs and pending approvals; `digests` of both."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
-        self.approvals: dict[str, dict[str, Any]] = {}
-        self._digest: dict[str, int] = {}
-        self._runs_digest = 0
-        self._approvals_digest = 0
+        self.forget()
 
     def copy(self) -> View:
         """What would be stored on the phone's disk."""
@@ -82,7 +78,10 @@ class View:
 
     def forget(self) -> None:
         """`truncated`: what is alive is not known any more."""
-        self.__init__()  # type: ignore[misc]
+        self.runs: dict[str, Run] = {}
+        self.approvals: dict[str, dict[str, Any]] = {}
+        self._digest: dict[str, int] = {}
+        self._runs_digest = self._approvals_digest = 0
 
     def apply(self, frame: Frame) -> Run | None:
         """Take in one event or a frame of a snapshot; the run that it ended, as it was shown."""
