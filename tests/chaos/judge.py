@@ -160,12 +160,17 @@ class Judge:
 
     # ── at the end ──────────────────────────────────────────────────────────
 
-    def answers(self, given: dict[str, set[str]]) -> None:
-        """`given`: what phones answered to each approval and were not told to be void."""
+    def answers(self, given: dict[str, set[str]], restored_at: Sequence[int]) -> None:
+        """`given`: what phones answered to each approval and were not told to be void.
+
+        A database from before an answer calls it so, though it was carried out.
+        """
         for name, asked in self.truth.approvals.items():
             approval_id = self._names.get(name)
-            remote = asked.command_id is not None and approval_id is not None
-            if remote and asked.choice not in given.get(approval_id or "", ()):
+            if asked.command_id is None or approval_id is None:
+                continue
+            forgotten = asked.line <= max(restored_at, default=0)
+            if not forgotten and asked.choice not in given.get(approval_id, ()):
                 self._violated("untrue answer", approval_id=approval_id, true=asked.choice)
 
     def conclude(self, restored_at: Sequence[int]) -> None:

@@ -248,7 +248,7 @@ class Run:
             phone.asking.conclude(self.loomid.restored_at)
             for approval_id, choice in phone.asking.choices():
                 given[approval_id].add(choice)
-        self.judge.answers(given)
+        self.judge.answers(given, self.loomid.restored_at)
 
     async def _quiet(self) -> bool:
         for phone in self.phones:

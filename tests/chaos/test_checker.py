@@ -350,5 +350,5 @@ def test_an_approval_that_nobody_answered_so(
     given: dict[str, set[str]] = {}
     for approval_id, word in asked.choices():
         given.setdefault(approval_id, set()).add(word)
-    bench.judge.answers(given)
+    bench.judge.answers(given, [])
     assert bench.found == ["untrue answer"] * wrong
