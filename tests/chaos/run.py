@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tests.chaos.plan import Plan, Step
     from tests.chaos.trace import Trace
 
-REST_S = 90.0
+LATE_S = 900.0
+"""How far a slow machine may be behind the plan: starts take their time."""
+REST_S = 180.0
 """How long everything may take to come to rest: a killed host is given up after some beats,
 and a request of it after ten seconds."""
 STILL_S = 1.0
@@ -223,14 +225,15 @@ class Run:
 
     async def _come_to_rest(self) -> None:
         """Everything runs and is connected; wait until nothing is left to tell, and judge."""
+        async with asyncio.timeout(LATE_S):
+            while self._waiting and not self.trace.count:  # noqa: ASYNC110 - either ends it
+                await asyncio.sleep(LOOK_S)
+        for phone in self.phones:
+            phone.snapshot = True
+            phone.go_on()
+            phone.wanted.set()
         try:
             async with asyncio.timeout(REST_S):
-                while self._waiting and not self.trace.count:  # noqa: ASYNC110 - either ends it
-                    await asyncio.sleep(LOOK_S)
-                for phone in self.phones:
-                    phone.snapshot = True
-                    phone.go_on()
-                    phone.wanted.set()
                 still = 0.0
                 while still < STILL_S and not self.trace.count:
                     await asyncio.sleep(LOOK_S)

@@ -13,7 +13,7 @@ from tests.chaos.plan import generate
 if TYPE_CHECKING:
     from pathlib import Path
 
-REST_S = 240.0
+REST_S = 400.0
 """Beyond its minute each run starts processes, and comes to rest."""
 
 
