@@ -24,6 +24,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,6 +84,7 @@ class Session:
     turn_id: str | None = None
     task: asyncio.Task[None] | None = None
     count: int = 0
+    started_at: float = field(default_factory=time.time)
 
 
 class Refusal(Exception):
@@ -180,6 +182,8 @@ class Host:
                 "id": session.session_id,
                 "session_key": session.key,
                 "source": session.platform,
+                "started_at": session.started_at,
+                "last_active": session.started_at,
                 "message_count": session.count,
             }
             for session in self.sessions.values()
