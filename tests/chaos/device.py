@@ -255,6 +255,7 @@ class Oracle:
         """Its snapshot is complete: this is where the era's history begins."""
         self.history = History(digests)
         self.complete = True
+        self.judge.begin()
 
     def witnessed(self, frame: Frame, seen: Seen) -> None:
         """The witness saw an event."""

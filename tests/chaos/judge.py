@@ -55,6 +55,11 @@ class Judge:
         self._asked.clear()
         self._resolved.clear()
 
+    def begin(self) -> None:
+        """The witness' history begins here: what has ended by now, it may not tell."""
+        self.truth.read()
+        self._judged.update(mark for mark, turn in self.truth.turns.items() if turn.end_n)
+
     def event(self, frame: Frame, ended: Run | None) -> None:
         """The witness saw an event; `ended`: the run that it ended, as it was shown."""
         payload = frame.payload
