@@ -24,10 +24,7 @@ import os
 import secrets
 import signal
 import sys
-<<<<<<< HEAD
-=======
 import time
->>>>>>> part/chaos
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -87,10 +84,7 @@ class Session:
     turn_id: str | None = None
     task: asyncio.Task[None] | None = None
     count: int = 0
-<<<<<<< HEAD
-=======
     started_at: float = field(default_factory=time.time)
->>>>>>> part/chaos
 
 
 class Refusal(Exception):
@@ -188,11 +182,8 @@ class Host:
                 "id": session.session_id,
                 "session_key": session.key,
                 "source": session.platform,
-<<<<<<< HEAD
-=======
                 "started_at": session.started_at,
                 "last_active": session.started_at,
->>>>>>> part/chaos
                 "message_count": session.count,
             }
             for session in self.sessions.values()
