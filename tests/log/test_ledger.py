@@ -72,7 +72,7 @@ async def test_a_batch_that_is_not_stored_leaves_no_row(path: Path):
         with closing(sqlite3.connect(path, isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
             commit = asyncio.gather(log.commit(Batch(events=[asked("apr_1")])))
-            while log.failing_since is None:  # noqa: ASYNC110 - nothing announces it
+            while log.health.failing_since is None:  # noqa: ASYNC110 - nothing announces it
                 await asyncio.sleep(0.01)
             assert await other.ledger.get("apr_1") is None
             holder.execute("ROLLBACK")
@@ -149,7 +149,7 @@ async def test_what_ended_is_kept_for_the_retention_and_no_more_than_so_many(
         await log.commit(Batch(events=ends))
         latest = [one.approval_id for one in await store.ledger.latest(2)]
         assert latest == ["apr_6", "apr_5", "apr_4"]
-        await log.forget()
+        await log.upkeep.forget()
         left = [one.approval_id for one in await store.ledger.latest(100)]
         assert left == ["apr_6", "apr_5", "apr_4", "apr_3"]
 
