@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from loomid.daemon import DATABASE
+from loomid.database import FILE as DATABASE
 from tests.chaos import power
 from tests.support.daemon import ROOT, Daemon, clean_environ
 
