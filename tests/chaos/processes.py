@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from loomid.database import FILE
+from loomid.database import FILE as DATABASE
 from tests.chaos import power
 from tests.support.daemon import ROOT, Daemon, clean_environ
 
@@ -58,7 +58,7 @@ class Loomid:
     @property
     def database(self) -> Path:
         """The file that it writes."""
-        return self.daemon.state_dir / FILE
+        return self.daemon.state_dir / DATABASE
 
     async def start(self) -> None:
         """Start it and wait until it serves."""
@@ -133,13 +133,13 @@ class Loomid:
     def _copy(self, source: Path, target: Path) -> None:
         """The files of a database that nobody has open; a copy has no mark of the original."""
         target.mkdir(exist_ok=True)
-        for name in (FILE, f"{FILE}-wal"):
+        for name in (DATABASE, f"{DATABASE}-wal"):
             there = target / name
             there.unlink(missing_ok=True)
             if (source / name).exists():
                 shutil.copyfile(source / name, there)
         for other in source.iterdir():
-            if not other.name.startswith(FILE) and other.is_file():
+            if not other.name.startswith(DATABASE) and other.is_file():
                 shutil.copy2(other, target / other.name)
 
     def _kill(self) -> None:
