@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomid import __version__, journal
-from loomid import config as settings
+from loomid import __version__, config as settings, journal
 from loomid.errors import StartupError
 
 if TYPE_CHECKING:

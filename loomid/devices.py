@@ -15,8 +15,7 @@ from loomid.lmp import pairing
 from loomid.vault import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Set as AbstractSet
 
     from loomid.lmp.frames import DeviceInfo
     from loomid.lmp.pairing import Secret

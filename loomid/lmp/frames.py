@@ -6,20 +6,30 @@ types and new fields only, absent (UNSET) when they say nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
-PROTOCOL_VERSION = 1
-MAX_SEQ = 2**52
-
-RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
-Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
-
-
-class Payload(Struct, frozen=True, kw_only=True, gc=False):
-    """Base of all payloads. Unknown fields are ignored on decoding (LMP §6)."""
-
+# Exported again: whoever speaks of frames need not know which file has one.
+from loomid.lmp.client_frames import (
+    ApprovalResolve as ApprovalResolve,
+    ClientHello as ClientHello,
+    DeviceInfo as DeviceInfo,
+    RunCancel as RunCancel,
+    RunPause as RunPause,
+    RunRequest as RunRequest,
+    RunResume as RunResume,
+    SessionSend as SessionSend,
+    TaskList as TaskList,
+)
+from loomid.lmp.payload import (
+    MAX_SEQ as MAX_SEQ,
+    PROTOCOL_VERSION as PROTOCOL_VERSION,
+    Payload as Payload,
+    RequestId as RequestId,
+    Seq as Seq,
+    TaskStatus as TaskStatus,
+)
 
 # ── server → client: control frames (not retained) ──────────────────────────
 
@@ -105,9 +115,6 @@ class RunResult(Payload, frozen=True, kw_only=True):
     state: Literal["cancelling", "pausing", "resuming"]
     request_id: str | UnsetType = UNSET
     dropped: list[str] | UnsetType = UNSET
-
-
-TaskStatus = Literal["running", "waiting", "idle"]
 
 
 class Task(Payload, frozen=True, kw_only=True):
@@ -279,64 +286,6 @@ class TaskUpdated(Payload, frozen=True, kw_only=True):
     task_id: str
     status: TaskStatus
     title: str | UnsetType = UNSET
-
-
-# ── client → server ─────────────────────────────────────────────────────────
-
-
-class DeviceInfo(Payload, frozen=True, kw_only=True):
-    model: str = ""
-    os: str = ""
-    app_version: str = ""
-
-
-class ClientHello(Payload, frozen=True, kw_only=True):
-    protocol_version: int
-    token: str | None = None
-    device_id: str | None = None
-    credential: str | None = None
-    last_seq: Seq | None = None
-    device_info: DeviceInfo = DeviceInfo()
-    capabilities: list[str] = []
-
-
-class SessionSend(Payload, frozen=True, kw_only=True):
-    text: str
-    request_id: RequestId
-    task_id: str | None = None
-    mode: Literal["queue", "steer", "interrupt"] = "queue"
-    command: bool = False
-
-
-class RunRequest(Payload, frozen=True, kw_only=True):
-    run_id: str
-    request_id: RequestId | None = None
-
-
-class RunCancel(RunRequest, frozen=True, kw_only=True):
-    pass
-
-
-class RunPause(RunRequest, frozen=True, kw_only=True):
-    pass
-
-
-class RunResume(RunRequest, frozen=True, kw_only=True):
-    pass
-
-
-class ApprovalResolve(Payload, frozen=True, kw_only=True):
-    approval_id: str
-    choice: str
-    request_id: RequestId
-    reason: Annotated[str, Meta(max_length=2000)] | None = None
-
-
-class TaskList(Payload, frozen=True, kw_only=True):
-    request_id: RequestId | None = None
-    limit: Annotated[int, Meta(ge=1, le=500)] = 50
-    status_filter: TaskStatus | None = None
-    cursor: str | None = None
 
 
 EVENTS: dict[str, type[Payload]] = {

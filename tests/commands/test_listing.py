@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loomid.errors import BadFrame
 from loomid.tasks import make_cursor, read_cursor

@@ -19,9 +19,9 @@ from tests.support.deciding import (
     by_phone,
     find,
     ledger,
+    phones as connected,
     tap,
 )
-from tests.support.deciding import phones as connected
 from tests.support.hermes import until
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zmq
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loomid import gateway, wire
 from loomid.errors import ConfigError, StateError

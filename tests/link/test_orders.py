@@ -7,8 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hermes_shim import ledger
 from hermes_shim.ledger import Orders

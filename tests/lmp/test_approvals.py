@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from msgspec import UNSET, structs
 

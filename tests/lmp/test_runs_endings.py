@@ -10,8 +10,7 @@ from loomid import wire
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.frames import UNSET
 from loomid.lmp.ids import task_id
-from tests.support.folding import KEY as ID_KEY
-from tests.support.folding import Driver, brief
+from tests.support.folding import KEY as ID_KEY, Driver, brief
 from tests.support.plain import (
     FOREIGN,
     KEY,

@@ -8,8 +8,7 @@ import pytest
 
 from loomid import wire
 from loomid.lmp.ids import task_id
-from tests.support.folding import KEY as ID_KEY
-from tests.support.folding import Driver, brief
+from tests.support.folding import KEY as ID_KEY, Driver, brief
 from tests.support.plain import (
     KEY,
     OLD_UP,

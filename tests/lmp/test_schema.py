@@ -10,8 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from loomid.lmp import __main__ as schema_text
-from loomid.lmp import envelope, frames
+from loomid.lmp import __main__ as schema_text, envelope, frames
 from tests.support import vectors
 
 COMMITTED = vectors.DOCS / "lmp.schema.json"

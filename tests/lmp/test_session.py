@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loomid.errors import TokenUsed, Unauthorized
 from loomid.lmp import frames, session

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loomid.lmp.envelope import decode_client, encode_payload
 from loomid.lmp.frames import RunDelta

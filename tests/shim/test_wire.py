@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hermes_shim import facts as shim
-from hermes_shim import wire as shim_wire
+from hermes_shim import facts as shim, wire as shim_wire
 from hermes_shim.facts import HOOKS, observer, plain
 from loomid import hermes_words, wire
 from loomid.lmp import facts

@@ -1,0 +1,18 @@
+"""What all payloads of LMP v1 share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+PROTOCOL_VERSION = 1
+MAX_SEQ = 2**52
+
+RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
+Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
+TaskStatus = Literal["running", "waiting", "idle"]
+
+
+class Payload(Struct, frozen=True, kw_only=True, gc=False):
+    """Base of all payloads. Unknown fields are ignored on decoding (LMP §6)."""
