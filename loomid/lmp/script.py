@@ -47,6 +47,7 @@ class Script:
         self._streamed = streamed
         self._steps: deque[Attempt | Step] = deque()
         self._shown: Attempt | None = None
+        self._end: Step | None = None
         self._reasons = False
 
     def open(self, attempt: Attempt) -> None:
@@ -56,9 +57,13 @@ class Script:
     def after(self, out: Folding, attempt: Attempt | None, act: Act) -> bool:
         """Do this after that attempt's text and after all that waits already.
 
-        A later attempt may be streaming by then; its text need not be waited for. False
-        when far too much waits.
+        A later attempt may be streaming by then; its text need not be waited for. What is of
+        no attempt (an approval, a message) must be told even when the end waits already.
+        False when far too much waits.
         """
+        if attempt is None and self._end is not None:
+            self._steps.insert(self._steps.index(self._end), Step(self._end.at, act))
+            return True
         waits = any(isinstance(step, Step) or step is attempt for step in self._steps)
         if not waits and self._run.begun:
             act(out)
@@ -70,7 +75,8 @@ class Script:
 
     def finish(self, out: Folding, act: Act) -> None:
         """Do this at the very end, after all attempts."""
-        self._steps.append(Step(out.at, act))
+        self._end = Step(out.at, act)
+        self._steps.append(self._end)
 
     def go(self, out: Folding, *, force: bool = False) -> None:
         """Tell what can be told now; with `force`, all."""

@@ -204,3 +204,27 @@ def test_approvals_without_end_are_not_kept() -> None:
         d.fact(ask(f"ask{i}", turn_id=None))
     assert len(d.events) == MAX_ASKS
     assert d.runs.dropped["too_many_approvals"] == 10
+
+
+def test_asked_and_decided_while_the_end_waits_for_text() -> None:
+    """The turn is stopped, and its last words may still come: the end is not told yet."""
+    d = driver()
+    d.facts([started(), asked(), *answered("so")[:2]])
+    d.events.clear()
+    d.fact(wire.LoopStopped(KEY, "stop"))
+    d.facts([ask(), wire.ApprovalDone("ask1", "cancelled", None)])
+    d.wait(1.0)
+    assert [e.type for e in d.events if e.type != "task.updated"] == [
+        *("approval.required", "approval.resolved", "run.completed")
+    ]
+
+
+def test_decided_while_the_end_waits_for_text() -> None:
+    d = at_tool()
+    d.facts([ask(), asked(2), wire.Delta("s1:s1:t1", 2, "so", "text")])
+    d.events.clear()
+    d.facts([wire.LoopStopped(KEY, "stop"), wire.ApprovalDone("ask1", "cancelled", None)])
+    d.wait(1.0)
+    assert [e.type for e in d.events if e.type != "task.updated"] == [
+        *("approval.resolved", "run.completed")
+    ]
