@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.turns import edited_turns, orders, turns
