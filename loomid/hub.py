@@ -46,7 +46,6 @@ STRANGERS_TOLD = 50
 """So many ends of strangers' connections are logged in that time: a flood must not fill the log."""
 CLOSE_WITHIN_S = 0.8
 DROP_WITHIN_S = 0.1
-LAG_LIMIT = 100_000
 SAVED_AT_END = 200
 CAPABILITIES = [SNAPSHOT]
 
@@ -357,7 +356,7 @@ class Hub:
         if phone.outbox is None:
             return 0
         try:
-            return len(self._log.read(phone.outbox.cursor, LAG_LIMIT))
+            return self._log.behind(phone.outbox.cursor)
         except Gone:
             return self._log.window
 

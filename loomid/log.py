@@ -198,6 +198,10 @@ class Log:
         """
         return self._ring.read(after, limit)
 
+    def behind(self, after: int) -> int:
+        """How many visible events there are beyond a position. Raises Gone as `read` does."""
+        return self._ring.count(after)
+
     async def lasting(self, after: int, upto: int, limit: int, since: float) -> list[Entry]:
         """Ends, decisions and notifications in (after, upto], the newest `limit`, as replay.
 
@@ -230,13 +234,14 @@ class Log:
     async def commit(self, batch: Batch) -> None:
         """Store a batch, then make its events visible; retries until it is stored.
 
-        Each attempt gives the events new positions where a control frame may have
-        overtaken them meanwhile.
+        Batches are stored in the order of the calls; one is made ready while another is
+        being stored. Each attempt gives the events new positions where a control frame may
+        have overtaken them meanwhile.
         """
+        begun = time.monotonic()
+        encoded = [self._encode(event) for event in batch.events]
+        base = self._rows(batch)
         async with self._committing:
-            begun = time.monotonic()
-            encoded = [self._encode(event) for event in batch.events]
-            base = self._rows(batch)
             failures = 0
             while not await self._attempt(encoded, base, _patience(failures)):
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])

@@ -51,6 +51,7 @@ class Pump:
         self._ended: dict[str, list[str]] = {}
         self._asked: dict[str, float] = {}
         self._asking: set[str] = set()
+        self._storing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Pump until cancelled."""
@@ -60,7 +61,7 @@ class Pump:
             group.create_task(self._log.tend())
             while True:
                 await self._gateways.arrived(self._pause())
-                await self._step()
+                await self._step(group)
                 self._ask(group)
 
     async def _refold(self) -> None:
@@ -74,7 +75,8 @@ class Pump:
         for runs in self.runs.values():
             runs.dropped.clear()  # counted by the loomid that they came to
 
-    async def _step(self) -> None:
+    async def _step(self, group: asyncio.TaskGroup) -> None:
+        """Fold what has arrived, while what was folded before is being stored."""
         batch = Batch()
         arrivals = self._gateways.take(TAKE)
         for arrival in arrivals:
@@ -85,6 +87,11 @@ class Pump:
             self._tick(batch)
         if not batch:
             return
+        before, self._storing = self._storing, group.create_task(self._commit(batch))
+        if before is not None:
+            await before
+
+    async def _commit(self, batch: Batch) -> None:
         await self._log.commit(batch)
         for (gateway_id, boot), n in batch.acks.items():
             self._gateways.ack(gateway_id, boot, n)

@@ -64,6 +64,12 @@ class Ring:
         at = bisect_right(self._positions, after)
         return self._entries[at : at + limit]
 
+    def count(self, after: int) -> int:
+        """How many events there are beyond a position. Raises Gone as `read` does."""
+        if after < self.floor:
+            raise Gone
+        return len(self._positions) - bisect_right(self._positions, after)
+
     def extend(self, entries: Sequence[Entry]) -> None:
         """Add the newest events; old ones leave many at a time, so that it costs nothing each."""
         self._entries += entries
