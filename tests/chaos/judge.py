@@ -74,7 +74,6 @@ class Judge:
                 self._asked[payload["approval_id"]] = name
                 self._names[name] = payload["approval_id"]
             case "approval.resolved":
-                self.truth.read()
                 self._decided(payload)
 
     # ── runs ────────────────────────────────────────────────────────────────
@@ -138,18 +137,22 @@ class Judge:
         if approval_id in self._resolved:
             self._violated("twice", what="approval.resolved", approval_id=approval_id)
         self._resolved.add(approval_id)
-        asked = self.truth.approvals.get(self._asked.get(approval_id, ""))
-        if asked is None or asked.line <= self._line:
-            return
         self.counts[f"approvals {payload['outcome']}"] += 1
-        wanted = self._outcome(asked)
-        said = payload["outcome"], payload["choice"], payload["decided_by"]
-        if payload["outcome"] == "lost":
+        self.told(approval_id, payload)
+
+    def told(self, approval_id: str, said: dict[str, Any]) -> None:
+        """A phone was told what became of an approval: by an event, or for its late answer."""
+        self.truth.read()
+        asked = self.truth.approvals.get(self._asked.get(approval_id, ""))
+        if asked is None or asked.line <= self._line or "outcome" not in said:
+            return
+        is_true = (said["outcome"], said["choice"], said["decided_by"]) == self._outcome(asked)
+        if said["outcome"] == "lost":
             had = 0 < asked.done_n <= self.truth.acked.get(asked.boot, 0)
-            if had or asked.boot not in self.dead:
-                self._violated("wrong outcome", approval_id=approval_id, said=said, true=wanted)
-        elif said != wanted:
-            self._violated("wrong outcome", approval_id=approval_id, said=said, true=wanted)
+            is_true = asked.boot in self.dead and not had
+        if not is_true:
+            true = self._outcome(asked)
+            self._violated("wrong outcome", approval_id=approval_id, said=said, true=true)
 
     @staticmethod
     def _outcome(asked: Asked) -> tuple[str, str, str] | None:

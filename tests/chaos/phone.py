@@ -169,10 +169,16 @@ class Phone:
         elif frame.type == "error" or frame.type.endswith(".result"):
             code = self.asking.answer(frame)
             self._counts[f"answers {code or 'ok'}"] += code is not None
+            if code == "already_resolved":
+                self._told_too_late(frame.payload)
             if frame.type == "session.send.result":
                 self.tasks = [*self.tasks, frame.payload["task_id"]][-TASKS_KEPT:]
             if code is None and frame.payload.get("code") != "rate_limited":
                 self._violated("an answer to nothing", **frame.payload)
+
+    def _told_too_late(self, payload: dict[str, Any]) -> None:
+        ask = self.asking.asks[payload["request_id"]]
+        self._oracle.judge.told(ask.payload["approval_id"], payload.get("params", {}))
 
     def _hung_up(self, ws: aiohttp.ClientWebSocketResponse) -> None:
         if ws.close_code not in self._expected:

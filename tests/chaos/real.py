@@ -64,13 +64,10 @@ class RealJudge(Judge):
         if texts != (true, true):
             self._violated("wrong text", said=texts, true=true)
 
-    def _decided(self, payload: dict[str, Any]) -> None:
-        if payload["approval_id"] in self._resolved:
-            self._violated("twice", what="approval.resolved", approval_id=payload["approval_id"])
-        self._resolved.add(payload["approval_id"])
-        self.counts[f"approvals {payload['outcome']}"] += 1
-        if payload["outcome"] not in OUTCOMES:
-            self._violated("wrong outcome", said=payload["outcome"])
+    def told(self, approval_id: str, said: dict[str, Any]) -> None:
+        """Which of them is true is Hermes' secret."""
+        if "outcome" in said and said["outcome"] not in OUTCOMES:
+            self._violated("wrong outcome", approval_id=approval_id, said=said)
 
 
 class RealHost:

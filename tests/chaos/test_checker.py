@@ -228,8 +228,11 @@ def test_what_became_of_an_approval(
     bench.both(required(1))
     if done is not None:
         bench.decide(*done)
+    late = dict(zip(("outcome", "choice", "decided_by"), said, strict=True))
+    bench.judge.told("a1", {"state": "claimed", "choice": "once"})  # nothing is said of its end
+    bench.judge.told("a1", late)
     bench.both(resolved(2, *said))
-    assert bench.found == ["wrong outcome"] * wrong
+    assert bench.found == ["wrong outcome", "wrong outcome"] * wrong
 
 
 def test_an_approval_that_ends_twice(bench: Bench) -> None:

@@ -88,7 +88,9 @@ class View:
         payload = frame.payload
         match frame.type:
             case "approval.required":
-                self._approval(payload["approval_id"], payload)
+                # Whose answer failed is told once, to whom is there: no part of what waits.
+                waits = {name: value for name, value in payload.items() if name != "returned"}
+                self._approval(payload["approval_id"], waits)
             case "approval.resolved":
                 self._approval(payload["approval_id"], None)
             case "run.started":
