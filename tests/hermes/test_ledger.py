@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.deciding import (
     LOST,
+    WAIT_S,
     Said,
     asked,
     by_owner,
@@ -125,8 +126,7 @@ async def test_turns_of_several_sessions_and_of_one_reply(world: World, tmp_path
             end = await find(one, "approval.resolved", approval_id=name)
             choice = "deny" if i % 2 else "once"
             assert (end.payload["choice"], end.payload["outcome"]) == (choice, "applied")
-        for _ in texts:
-            await one.wait_type("run.completed", 3)
+        await one.wait_type("run.completed", 3, WAIT_S)
     assert [folder.exists() for folder in folders] == [bool(i % 2) for i in range(6)]
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.support.daemon import Daemon
 
 LOST = {"state": "lost", "choice": "deny", "outcome": "lost", "decided_by": "agent"}
+WAIT_S = 60.0
+"""Turns of a real Hermes may take long to come to a question."""
 _serial = itertools.count(1)
 
 
@@ -49,7 +51,7 @@ async def find(phone: Connection, type_: str, **fields: Any) -> Got:
                 return got
         return None
 
-    got: Got = await phone.wait_for(found)
+    got: Got = await phone.wait_for(found, WAIT_S)
     return got
 
 
