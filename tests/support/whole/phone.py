@@ -131,7 +131,8 @@ class Phone:
     credential: str = ""
     last_seq: int | None = None
     epoch: int = -1
-    """Which history of the database it belongs to."""
+    """Which history of the database that belongs to."""
+    _world_epoch: int = -1
     told: list[Saw] = field(default_factory=list)
     """What it has stored since it last began anew, a snapshot included."""
     view: View = field(default_factory=View)
@@ -263,7 +264,7 @@ class Phone:
             if frame.type == "snapshot.done":
                 self._snapshot_done()
         if self.told_snapshot is None:
-            self.last_seq = frame.seq
+            self._keep(frame.seq)
 
     def _greeted(self, frame: Frame, payload: dict[str, Any], world: Any) -> None:
         assert not self.greeted
@@ -273,14 +274,14 @@ class Phone:
         if new:
             self.device_id, self.credential = payload["device_id"], payload["credential"]
         self.base, self.truth = world.base_of(self.device_id), world.truth
-        self.position = self.base + frame.seq
+        self.position, self._world_epoch = self.base + frame.seq, world.epoch
         truncated = payload["truncated"]
         if new:
             assert not truncated
-            self._begin_anew(world)
+            self._begin_anew()
         elif truncated:
             self._check_truncated(world)
-            self._begin_anew(world)
+            self._begin_anew()
         else:
             self._check_resumed(world)
         if self.snapshot and (new or truncated):
@@ -288,12 +289,16 @@ class Phone:
             self.looks_back = None if new else self._looks_back()
             self.fresh = new
         else:
-            self.last_seq = frame.seq
+            self._keep(frame.seq)
 
-    def _begin_anew(self, world: Any) -> None:
-        self.epoch, self.begun = world.epoch, self.position
+    def _keep(self, seq: int) -> None:
+        """From here on it can go on: only now it forgets what it said before."""
+        self.last_seq, self.epoch, self.lied = seq, self._world_epoch, False
+
+    def _begin_anew(self) -> None:
+        self.begun = self.position
         self.whole = self.snapshot or not self._alive()
-        self.told, self.solid, self.view, self.lied = [], 0, View(), False
+        self.told, self.solid, self.view = [], 0, View()
 
     def _alive(self) -> bool:
         assert self.truth is not None
@@ -314,7 +319,7 @@ class Phone:
         assert self.said is not None
         assert self.position == self.base + self.said
         if self.lied:
-            self._begin_anew(world)
+            self._begin_anew()
             self.whole = False
             return
         told = [(saw.seq + self.base, saw.body) for saw in self.told if saw.event]
