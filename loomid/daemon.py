@@ -174,11 +174,21 @@ async def _serve(
         serving.push_async_callback(_leave, web)
         if notifier.watchdog_s is not None:
             tasks.create_task(_feed_watchdog(notifier, notifier.watchdog_s))
-        gc.freeze()  # what is there now stays: no collection need look at it again
+        tune_collector()
         log.info("listening on %s; phones connect to %s", ", ".join(door.addresses), door.url)
         notifier.send("READY=1", f"STATUS=listening on {', '.join(door.addresses)}")
         await stop.wait()
         notifier.send("STOPPING=1")
+
+
+def tune_collector() -> None:
+    """Keep Python's garbage collector from stopping a loop that serves a thousand phones.
+
+    What start-up made stays: no collection need look at it again. And rarer ones than by
+    default: with many phones that come at once each full one took 50 ms.
+    """
+    gc.set_threshold(10_000, 50, 10)
+    gc.freeze()
 
 
 async def _leave(web: Web) -> None:

@@ -25,6 +25,7 @@ from loomid.pace import Pace
 from loomid.phone import Admission, Phone
 from loomid.resume import SNAPSHOT, Start, at_rest, replayed, resume
 from loomid.tally import Tally
+from loomid.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("loomid.hub")
 
 HOUSEKEEPING_S = 15.0
+HELLOS_AT_ONCE = 8
 STRANGERS_TOLD = 50
 """So many ends of strangers' connections are logged in that time: a flood must not fill the log."""
 CLOSE_WITHIN_S = 0.8
@@ -98,13 +100,14 @@ class Hub:
         self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
+        self._turnstile = Turnstile(HELLOS_AT_ONCE)
         self._admitting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: int | None = None
         self._empty = asyncio.Event()
         self._alarm = Alarm(events.health, self._tell_all, clock)
         self._limited = 0
         self._told = 0  # strangers whose end was logged since the last housekeeping
-        self._pace = Pace(events, self._wake_all, lambda: len(self._live))
+        self._pace = Pace(events, self._write_all, lambda: len(self._live))
 
     async def load(self) -> None:
         """Read the paired devices."""
@@ -186,6 +189,7 @@ class Hub:
 
     async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
         """Verify a hello, and say where the device goes on (LMP §3)."""
+        await self._turnstile.turn()
         if hello.token is not None:
             base = self._log.visible
             new = await self._devices.pair(hello.token, hello.device_info, base)
@@ -284,7 +288,7 @@ class Hub:
         for phone in self._live.values():
             if phone.outbox is not None and phone.ended is None:
                 phone.outbox.push(parts)
-                phone.wake()
+                phone.write()
 
     def reached(self, position: int) -> str | None:
         """A connected device that has everything up to there, written to its socket."""
@@ -348,9 +352,9 @@ class Hub:
         for phone in self._live.values():
             phone.tell("server.status", status)
 
-    def _wake_all(self) -> None:
+    def _write_all(self) -> None:
         for phone in self._live.values():
-            phone.wake()
+            phone.write()
 
     def _lag(self, phone: Phone) -> int:
         if phone.outbox is None:

@@ -117,9 +117,9 @@ class Phone:
         """Frames of it that came too fast."""
         return self._session.limited
 
-    def wake(self) -> None:
-        """There may be something to write."""
-        self._writer.wake()
+    def write(self) -> None:
+        """There may be something to write: do it at once."""
+        self._writer.write()
 
     def end(self, code: int, cause: str) -> None:
         """End the connection; the first caller's reason counts."""

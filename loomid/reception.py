@@ -28,7 +28,7 @@ STRANGER_BYTES = 16 * 1024
 DESCRIPTORS = 65_536
 RESERVED = 64
 """Descriptors that strangers leave to the admin socket, the gateways and the database."""
-ACCEPT_SLICE = 32
+ACCEPT_SLICE = 8
 SLICES = 16
 HANDSHAKE_S = 10.0
 RETRY_S = 0.05

@@ -92,7 +92,7 @@ class Writer:
         """There may be something to write."""
         if not self._due and not self._lagging and self._tasks is not None:
             self._due = True
-            self._loop.call_soon(self._write)
+            self._loop.call_soon(self.write)
 
     @property
     def waiting(self) -> bool:
@@ -123,10 +123,10 @@ class Writer:
         with contextlib.suppress(Gone, AssertionError):  # if that was the failure
             self._socket.write(self._next())
 
-    def _write(self) -> None:
-        """One blob at a time, so that no phone keeps the others waiting."""
+    def write(self) -> None:
+        """Write at once: one blob, so that no phone keeps the others waiting; then the next."""
         self._due = False
-        if self._tasks is None:
+        if self._tasks is None or self._lagging:
             return
         try:
             blob = self._next()

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loomid.daemon import tune_collector
 from loomid.lmp.frames import Event
 from loomid.log import Batch
 from tests.bench import messages
@@ -62,6 +63,7 @@ async def main() -> None:
     options = parser.parse_args()
     words = await pair(options.folder / "loomid.db", options.phones)
     async with serving(options.folder, window=WINDOW) as server:
+        tune_collector()
         say(port=server.port, words=words)
         while line := await asyncio.to_thread(sys.stdin.readline):
             say(**await publish(server, Order(**json.loads(line))))

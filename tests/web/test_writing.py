@@ -63,7 +63,7 @@ async def test_frames_flow_and_nothing_is_lost_while_the_disk_fails(tmp_path):
 async def test_a_phone_that_takes_nothing_is_let_go(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     async with (
-        serving(tmp_path, config=replace(SERVER, stall_s=0.2)) as server,
+        serving(tmp_path, config=replace(SERVER, stall_s=1.0)) as server,
         server.phone().connect(await server.token()) as witness,
         server.phone().connect(await server.token()) as c,
     ):
