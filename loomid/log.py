@@ -21,6 +21,7 @@ from loomid.batch import Batch
 from loomid.database import BUGS
 from loomid.givenup import GivenUp
 from loomid.lmp import envelope, facts, frames, placeholder
+from loomid.lmp.frames import Event
 from loomid.lmp.projection import Projection, mark
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from loomid.lmp.frames import Event
     from loomid.store import EventRow, Store
 
 __all__ = ["Batch", "Entry", "Exhausted", "Gone", "Log"]
@@ -47,6 +47,10 @@ LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get throug
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 NOT_A_TURN = "~"  # how the tags begin that are not turn ids
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
+
+
+Ready = tuple[Event, str, bytes]
+"""An event, its type, and its payload as JSON."""
 
 
 def _patience(failures: int) -> float:
@@ -239,21 +243,28 @@ class Log:
         have overtaken them meanwhile.
         """
         begun = time.monotonic()
-        encoded = [self._encode(event) for event in batch.events]
+        ready = self._encode(batch.events)
         base = self._rows(batch)
         async with self._committing:
             failures = 0
-            while not await self._attempt(encoded, base, _patience(failures)):
+            while not await self._attempt(ready, base, _patience(failures)):
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
             self.stamps.commits.observe(time.monotonic() - begun)
 
-    def _encode(self, event: Event) -> tuple[Event, bytes]:
+    def _encode(self, events: list[Event]) -> list[Ready]:
+        try:  # all at once, as nearly always they can be
+            return [(event, event.type, envelope.encode_payload(event.payload)) for event in events]
+        except Exception:  # noqa: BLE001 - one bad event must not stop all others
+            return [self._encode_one(event) for event in events]
+
+    def _encode_one(self, event: Event) -> Ready:
         try:
-            return event, envelope.encode_payload(event.payload)
-        except Exception as error:  # noqa: BLE001 - one bad event must not stop all others
+            return event, event.type, envelope.encode_payload(event.payload)
+        except Exception as error:  # noqa: BLE001 - as above
             self._odd("unencodable", event.type, error)
-            return placeholder.instead_of(event, error)
+            told, payload = placeholder.instead_of(event, error)
+            return told, told.type, payload
 
     def _odd(self, reason: str, type_: str, error: Exception) -> None:
         self.odd[reason] += 1
@@ -282,15 +293,13 @@ class Log:
             ],
         )
 
-    async def _attempt(
-        self, encoded: list[tuple[Event, bytes]], base: Rows, patience_s: float
-    ) -> bool:
+    async def _attempt(self, ready: list[Ready], base: Rows, patience_s: float) -> bool:
         try:
             if self.upkeep.room.tight:
                 await self.upkeep.room.squeeze()
-            if self._taken.left < len(encoded):
+            if self._taken.left < len(ready):
                 await self._taken.reserve()
-            rows = self._numbered(encoded, base)
+            rows = self._numbered(ready, base)
             await self._append(rows, patience_s)
         except BUGS:
             raise
@@ -300,18 +309,18 @@ class Log:
         self._undo_after = None
         self.upkeep.room.wrote(COMMIT_BYTES + sum(len(row[-1]) for row in rows.events))
         self.health.recovered()
-        self._show(rows.events, encoded)
+        self._show(rows.events, [event for event, _, _ in ready])
         return True
 
-    def _numbered(self, encoded: list[tuple[Event, bytes]], base: Rows) -> Rows:
+    def _numbered(self, ready: list[Ready], base: Rows) -> Rows:
+        first, lasting = self._taken.last + 1, frames.LASTING
+        events: list[EventRow] = [
+            (position, event.ts, name, event.task_id, event.run_id, name in lasting, payload)
+            for position, (event, name, payload) in enumerate(ready, first)
+        ]
         live: dict[tuple[str, str], int] = {}
-        events: list[EventRow] = []
         approvals: list[Event] = []
-        lasting = frames.LASTING
-        for position, (event, payload) in enumerate(encoded, self._taken.last + 1):
-            name, run_id = event.type, event.run_id
-            row = (position, event.ts, name, event.task_id, run_id, name in lasting, payload)
-            events.append(row)
+        for position, (event, _, _) in enumerate(ready, first):
             change = mark(event)
             if change is not None:
                 live[change.kind, change.id] = position if change.alive else 0
@@ -357,13 +366,13 @@ class Log:
         self.health.failed(error)
         self._notify()
 
-    def _show(self, rows: list[EventRow], encoded: list[tuple[Event, bytes]]) -> None:
+    def _show(self, rows: list[EventRow], events: list[Event]) -> None:
         if not rows:
             return
         self._ring.extend([_entry(row) for row in rows])
-        for row, (event, _) in zip(rows, encoded, strict=True):
+        for row, event in zip(rows, events, strict=True):
             self.projection.apply(event, row[0])
-        self.stamps.shown(rows[0][0], [event for event, _ in encoded])
+        self.stamps.shown(rows[0][0], [row[2] for row in rows], events)
         self._notify()
 
     # ── housekeeping ────────────────────────────────────────────────────────

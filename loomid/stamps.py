@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomid.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from loomid.lmp.frames import Event
 
@@ -57,9 +57,9 @@ class Stamps:
         self._writes: deque[_Write] = deque(maxlen=WRITES_KEPT)
         self._observed = 0  # up to here hook_to_phone has them, or never will
 
-    def shown(self, first: int, events: Sequence[Event]) -> None:
+    def shown(self, first: int, types: Iterable[str], events: Sequence[Event]) -> None:
         """These became visible, under positions from `first` on."""
-        self.events.update([event.type for event in events])
+        self.events.update(types)
         self._told.append((first, [(event.cause, event.ts) for event in events], self._clock()))
         self._kept += len(events)
         while self._kept - len(self._told[0][1]) >= TOLD_KEPT:

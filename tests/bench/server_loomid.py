@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid.daemon import tune_collector
+from loomid.daemon import tune_interpreter
 from loomid.lmp.frames import Event
 from loomid.log import Batch
 from tests.bench import messages
@@ -29,7 +29,7 @@ from tests.support.hub import serving
 if TYPE_CHECKING:
     from tests.support.hub import Server
 
-AHEAD = 1024
+AHEAD = 2048
 
 
 async def publish(server: Server, order: Order) -> dict[str, int]:
@@ -63,7 +63,7 @@ async def main() -> None:
     options = parser.parse_args()
     words = await pair(options.folder / "loomid.db", options.phones)
     async with serving(options.folder, window=WINDOW) as server:
-        tune_collector()
+        tune_interpreter()
         say(port=server.port, words=words)
         while line := await asyncio.to_thread(sys.stdin.readline):
             say(**await publish(server, Order(**json.loads(line))))

@@ -35,9 +35,13 @@ def events(count: int, cause: tuple[float, float] | None, folded: float) -> list
     return [Event(payload, folded, None, "r", cause) for _ in range(count)]
 
 
+def show(it: Stamps, first: int, shown: list[Event]) -> None:
+    it.shown(first, [event.type for event in shown], shown)
+
+
 def test_each_event_has_its_stamps(it, clock):
     clock.now = 102.0
-    it.shown(10, events(2, (100.0, 101.0), 101.0) + events(3, (100.5, 101.0), 101.0))
+    show(it, 10, events(2, (100.0, 101.0), 101.0) + events(3, (100.5, 101.0), 101.0))
     assert it.of(10) == it.of(11) == ((100.0, 101.0), 101.0, 102.0)
     assert it.of(12) == it.of(14) == ((100.5, 101.0), 101.0, 102.0)
     assert it.of(9) is it.of(15) is None
@@ -45,14 +49,14 @@ def test_each_event_has_its_stamps(it, clock):
 
 
 def test_between_two_batches_there_is_nothing(it):
-    it.shown(10, events(1, None, 1.0))
-    it.shown(20, events(1, None, 1.0))
+    show(it, 10, events(1, None, 1.0))
+    show(it, 20, events(1, None, 1.0))
     assert it.of(15) is None
     assert it.of(20) is not None
 
 
 def test_each_event_is_observed_at_its_first_write(it, clock):
-    it.shown(10, events(4, (100.0, 100.0), 100.0))
+    show(it, 10, events(4, (100.0, 100.0), 100.0))
     clock.now = 100.5
     it.wrote("a", 9, 12)  # one of the batch is left
     assert (it.hook_to_phone.count, it.hook_to_phone.sum) == (3, 1.5)
@@ -65,28 +69,28 @@ def test_each_event_is_observed_at_its_first_write(it, clock):
 
 
 def test_what_was_held_back_is_taken_off(it, clock):
-    it.shown(10, events(1, (100.0, 101.0), 107.0))
+    show(it, 10, events(1, (100.0, 101.0), 107.0))
     clock.now = 107.5
     it.wrote("a", 0, 10)
     assert it.hook_to_phone.sum == 1.5
 
 
 def test_what_no_hook_caused_is_not_observed(it):
-    it.shown(10, events(1, None, 100.0))
+    show(it, 10, events(1, None, 100.0))
     it.wrote("a", 0, 10)
     assert it.hook_to_phone.count == 0
 
 
 def test_what_nobody_was_there_for_is_not_observed(it):
-    it.shown(10, events(2, (1.0, 1.0), 1.0))
+    show(it, 10, events(2, (1.0, 1.0), 1.0))
     it.skip(11)
-    it.shown(12, events(2, (100.0, 100.0), 100.0))
+    show(it, 12, events(2, (100.0, 100.0), 100.0))
     it.wrote("a", 0, 13)
     assert it.hook_to_phone.count == 2
 
 
 def test_writes_of_an_event(it, clock):
-    it.shown(10, events(3, None, 1.0))
+    show(it, 10, events(3, None, 1.0))
     it.wrote("a", 9, 11)
     clock.now = 101.0
     it.wrote("b", 9, 12)
@@ -99,7 +103,7 @@ def test_writes_of_an_event(it, clock):
 def test_memory_is_bounded_and_what_is_forgotten_is_told(it, clock):
     for n in range(stamps.TOLD_KEPT + 10):
         clock.now = 100.0 + n
-        it.shown(n, events(1, (clock.now, clock.now), clock.now))
+        show(it, n, events(1, (clock.now, clock.now), clock.now))
     assert it.of(9) is None
     assert it.of(10) is not None
     it.wrote("a", 0, 1)
