@@ -116,6 +116,10 @@ class Device:
             self._violated("hello", what="last_seq", device=self.name)
         if said.last_seq is not None and self.device_id and frame.seq < said.last_seq:
             self._violated("seq went back", device=self.name, seq=frame.seq, said=said.last_seq)
+        if said.how == "none" and era != self._era:
+            # It has forgotten what it saw, and an exchanged file may not know of the numbers
+            # that it was given for those it once claimed.
+            self._top = 0
         known = said.how in {"right", "lower"} and not self._unsure and era == self._era
         self._here = frame.seq
         self._era = era
