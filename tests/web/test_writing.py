@@ -41,6 +41,25 @@ async def test_a_pong_waits_for_the_event_numbered_before_it(tmp_path):
         assert [g.type for g in c.got[1:]] == ["run.started", "pong"]
 
 
+async def test_a_stop_waits_for_what_waits_for_a_commit(tmp_path):
+    async with (
+        serving(tmp_path) as server,
+        server.phone().connect(await server.token()) as c,
+        asyncio.TaskGroup() as tasks,
+    ):
+        other = lock(tmp_path)
+        tasks.create_task(server.publish(started()))
+        await until(lambda: server.log.take_position() > server.log.visible)
+        await c.send("ping")
+        (phone,) = server.hub._live.values()
+        await until(lambda: phone.outbox.waiting)
+        tasks.create_task(server.web.stop())
+        await until(lambda: phone.ended)
+        other.close()
+        assert await c.wait_closed() == 1001
+        assert [g.type for g in c.got[1:]] == ["run.started", "pong"]
+
+
 async def test_frames_flow_and_nothing_is_lost_while_the_disk_fails(tmp_path):
     async with (
         serving(tmp_path) as server,
