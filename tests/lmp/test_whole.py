@@ -273,7 +273,7 @@ class Whole(RuleBasedStateMachine):
         self.world.advance(0.05)
         for number in numbers:
             phone = self.phone(number)
-            pending = sorted(phone.view.pending)
+            pending = sorted(phone.view.approvals)
             if pending:
                 self.requests += 1
                 phone.ask(
