@@ -301,7 +301,6 @@ class Hub:
     async def close(self, code: int = Code.GOING_AWAY) -> None:
         """End all connections; those that are not closed within a second are dropped."""
         self._closing = code
-        self._pace.stop()
         for phone in list(self._phones):
             phone.end(code, "server going down")
         if not self._phones:
@@ -311,6 +310,7 @@ class Hub:
             for phone in self._phones:
                 phone.drop()
             await self._emptied(DROP_WITHIN_S)
+        self._pace.stop()  # not before: what phones are still told may wait for a commit
         with _tried_again():
             await self._devices.save(SAVED_AT_END)
 

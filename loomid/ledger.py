@@ -69,7 +69,8 @@ def _put(line: sqlite3.Connection, entry: Entry) -> None:
 
 
 class Ledger:
-    """What is asked and changed outside of the log's batches. Any call may raise StorageFailing.
+    """What is asked and changed outside of the log's batches. All but `shown` may raise
+    StorageFailing.
 
     `safe` commits survive a power loss; `quick` is the log's own connection.
     """
@@ -137,7 +138,10 @@ class Ledger:
         return await self._safe.write(work)
 
     async def shown(self, seen: Mapping[str, str], at: float) -> None:
-        """Note which device was the first to have each approval (approval id → device id)."""
+        """Note which device was the first to have each approval (approval id → device id).
+
+        Raises sqlite3.Error: nobody need be told, and it can be tried again.
+        """
 
         def work(line: sqlite3.Connection) -> None:
             for approval_id, device_id in seen.items():

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from loomid.errors import BadFrame, LoomiError
+from loomid.errors import BadFrame
 from loomid.lmp import envelope, frames
 from loomid.outbox import Outbox
 
@@ -159,7 +159,7 @@ async def at_rest(log: Log, step: Callable[[], T]) -> T:
         try:
             if log.take_position() <= log.visible:
                 done.set_result(step())
-        except LoomiError as error:  # what goes on here is inside of someone's commit
+        except Exception as error:  # noqa: BLE001 - this is inside of someone's commit
             done.set_exception(error)
 
     unwatch = log.watch(moved)

@@ -75,4 +75,4 @@ class Shown:
                 log.info("cannot note who was shown an approval: %s", error)
             else:
                 self._noted |= seen.keys()
-        return waiting.keys() > self._noted
+        return not waiting.keys() <= self._noted  # some may have ended meanwhile

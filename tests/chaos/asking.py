@@ -11,9 +11,9 @@ from loomid.errors import PhoneError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.chaos.frame import Frame
     from tests.chaos.journal import Truth
     from tests.chaos.trace import Violated
-    from tests.chaos.view import Frame
 
 VOID = "already_resolved"
 """Another answer won."""

@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from tests.chaos.device import Device, Oracle
+from tests.chaos.frame import Frame
 from tests.chaos.journal import Truth
 from tests.chaos.judge import Judge
-from tests.chaos.view import Frame
 
 TURN = "s:abc:1"
 PROMPT = "hi «abc.1»"

@@ -6,8 +6,9 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.chaos.frame import EVENTS, LASTING, Frame
 from tests.chaos.history import Follower, History, Seen, Told
-from tests.chaos.view import EVENTS, LASTING, Frame, View
+from tests.support.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,7 +191,7 @@ class Device:
         if frame.type in LASTING:
             self._lasting.append(frame.content)
         else:
-            self.view.apply(frame)
+            self.view.apply(frame.type, frame.payload)
         if not self._amid and frame.type != "approval.required":
             self._violated("replay", device=self.name, type=frame.type)
 
@@ -216,7 +217,7 @@ class Device:
         if self._amid:
             self._violated("snapshot", device=self.name, what="an event amid it")
         before = self.view.digests
-        ended = self.view.apply(frame)
+        ended = self.view.apply(frame.type, frame.payload)
         seen = Seen(self._content(frame), frame.type, before, self.view.digests)
         if self.witness:
             self._oracle.witnessed(frame, seen)

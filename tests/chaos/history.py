@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.chaos.view import LASTING
+from tests.chaos.frame import LASTING
 
 if TYPE_CHECKING:
     from tests.chaos.trace import Violated

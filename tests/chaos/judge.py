@@ -12,14 +12,15 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.view import RUN_ENDS
+from tests.support.view import RUN_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.chaos.frame import Frame
     from tests.chaos.journal import Asked, Truth, Turn
     from tests.chaos.trace import Violated
-    from tests.chaos.view import Frame, Run
+    from tests.support.view import Run
 
 MARK = re.compile(r"«([0-9a-f]+\.\d+)»$")
 IN_TEXT = re.compile(r"«([0-9a-f]+\.\d+)\.")

@@ -12,7 +12,7 @@ import msgspec
 
 from loomid.lmp import envelope
 from tests.chaos.asking import Asking
-from tests.chaos.view import Frame
+from tests.chaos.frame import Frame
 
 if TYPE_CHECKING:
     from collections import Counter

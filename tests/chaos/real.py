@@ -20,7 +20,7 @@ from tests.support.model import DANGER, Model
 if TYPE_CHECKING:
     from random import Random
 
-    from tests.chaos.view import Run
+    from tests.support.view import Run
 
 TAG = re.compile(r"<(dev_\w+)/([\w-]+)>")
 SAY = re.compile(r"^say (\d+)", re.MULTILINE)

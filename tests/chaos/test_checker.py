@@ -14,7 +14,7 @@ from tests.chaos.by_hand import (
     resolved,
     started,
 )
-from tests.chaos.view import Frame
+from tests.chaos.frame import Frame
 
 
 @pytest.fixture

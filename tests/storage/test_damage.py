@@ -151,6 +151,26 @@ def is_commit(data: bytes, number: int) -> bool:
     return data[at + 4 : at + 8] != bytes(4) and data[at + 8 : at + 16] == data[16:24]
 
 
+async def test_killed_amid_the_last_frame_is_no_damage(daemon: Daemon) -> None:
+    """Its head is written, of its page what was there before: SQLite writes one after the other."""
+    wal = daemon.state_dir / "loomid.db-wal"
+    async with on_stage(daemon) as (stage, c):
+        await asyncio.to_thread(daemon.kill)
+        await c.wait_closed()
+        data = wal.read_bytes()
+        last = max(n for n in range((len(data) - 32) // 4120) if is_commit(data, n))
+        after = 32 + (last + 1) * 4120
+        head = (2).to_bytes(4, "big") + (50).to_bytes(4, "big") + data[16:24] + b"\x17" * 8
+        wal.write_bytes(data[:after] + head + bytes(4096))
+        await asyncio.to_thread(daemon.start)
+        assert "write-ahead log of" not in daemon.log()
+        async with stage.phone.connect() as again:
+            assert again.hello_ok is not None
+            assert again.hello_ok.payload["truncated"] is False
+            stage.say(3)
+            await stage.over(again)
+
+
 async def test_killed_amid_commits_is_no_damage(daemon: Daemon) -> None:
     async with on_stage(daemon) as (stage, _):
         for _ in range(5):

@@ -12,7 +12,7 @@ import pytest
 from loomid.daemon import STOP_S
 from loomid.errors import StorageFailing
 from loomid.lmp.session import Timing
-from tests.support.hub import SERVER, answer, delta, serving
+from tests.support.hub import SERVER, answer, delta, serving, started
 from tests.support.phone import Closed, until
 
 CLOSES = re.compile(r"closed (\S+(?: \S+)?): code (\d+), (.+), age [\d.]+ s, lag \d+ events")
@@ -364,3 +364,17 @@ async def test_a_stop_without_a_disk_is_a_stop(tmp_path, monkeypatch):
     async with serving(tmp_path) as server:
         await server.paired()
         monkeypatch.setattr(server.vault, "seen", fails)
+
+
+async def test_a_connection_that_failed_is_written_to_no_more(tmp_path, caplog):
+    async with serving(tmp_path) as server, server.phone().connect(await server.token()) as c:
+        (phone,) = server.hub._live.values()
+        c.ws._writer.transport.pause_reading()  # it does not answer the close frame for a while
+        phone.outbox._seq = 2**60  # as if a number had gone back
+        await server.publish(started())
+        await until(lambda: phone.ended)
+        await server.publish(delta("a"), delta("b"))
+        c.ws._writer.transport.resume_reading()
+        assert await c.wait_closed() == 1011
+    (error,) = (r for r in caplog.records if r.levelno == logging.ERROR)
+    assert "AssertionError" in error.getMessage()

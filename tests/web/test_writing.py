@@ -6,7 +6,10 @@ import sqlite3
 import time
 from dataclasses import replace
 
+import pytest
+
 from loomid import outbox
+from loomid.resume import at_rest
 from tests.support.hub import SERVER, answer, completed, delta, serving, started
 from tests.support.phone import until
 
@@ -39,6 +42,42 @@ async def test_a_pong_waits_for_the_event_numbered_before_it(tmp_path):
         other.close()
         await c.wait_type("pong")
         assert [g.type for g in c.got[1:]] == ["run.started", "pong"]
+
+
+async def test_a_stop_waits_for_what_waits_for_a_commit(tmp_path):
+    async with (
+        serving(tmp_path) as server,
+        server.phone().connect(await server.token()) as c,
+        asyncio.TaskGroup() as tasks,
+    ):
+        other = lock(tmp_path)
+        tasks.create_task(server.publish(started()))
+        await until(lambda: server.log.take_position() > server.log.visible)
+        await c.send("ping")
+        (phone,) = server.hub._live.values()
+        await until(lambda: phone.outbox.waiting)
+        tasks.create_task(server.web.stop())
+        await until(lambda: phone.ended)
+        other.close()
+        assert await c.wait_closed() == 1001
+        assert [g.type for g in c.got[1:]] == ["run.started", "pong"]
+
+
+async def test_a_bug_in_what_waits_for_a_commit_harms_no_commit(tmp_path):
+    async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
+
+        async def told():
+            with pytest.raises(ZeroDivisionError):
+                await at_rest(server.log, lambda: 1 / 0)
+
+        other = lock(tmp_path)
+        publishing = tasks.create_task(server.publish(started()))
+        await until(lambda: server.log.take_position() > server.log.visible)
+        tasks.create_task(told())
+        await asyncio.sleep(0)
+        other.close()
+        await publishing
+        assert [one.type for one in server.log.read(0, 9)] == ["run.started"]
 
 
 async def test_frames_flow_and_nothing_is_lost_while_the_disk_fails(tmp_path):

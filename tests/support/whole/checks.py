@@ -89,8 +89,8 @@ def _check_turn(world: World, host: Host, turn: Turn, texts: list[str | None]) -
     assert turn.over
     run_id = world.run_id(host, turn.turn_id)
     truth, story = world.truth, world.truth.story(run_id)
-    assert run_id in truth.view.ended, (turn, story)
-    type_, shown, end = truth.view.ended[run_id]
+    assert run_id in truth.ended, (turn, story)
+    type_, shown, end = truth.ended[run_id]
     assert [shown.text(number) for number in range(1, len(texts) + 1)] == texts, (turn, story)
     failed = turn.status == "failed"
     assert type_ == ("run.failed" if failed else "run.completed"), (turn, story)

@@ -15,11 +15,11 @@ from loomid.errors import PhoneError
 from loomid.lmp import envelope
 from loomid.lmp.frames import EVENTS, LASTING
 from loomid.writer import SocketClosed
-from tests.support.whole.view import View
+from tests.support.view import View
 
 if TYPE_CHECKING:
     from loomid.lmp.envelope import Frame
-    from tests.support.whole.view import Truth
+    from tests.support.whole.truth import Truth
 
 ROOM = 64 * 1024
 WINDOW = 48
@@ -355,7 +355,7 @@ class Phone:
         truth = self.truth
         if truth is not world.truth or truth is None or truth.last > self.position:
             return
-        mine, true = self.view.alive(), truth.view.alive()
-        assert mine["pending"] == true["pending"]
+        assert self.view.approvals == truth.view.approvals
         if self.whole:
-            assert mine == true
+            assert self.view.runs == truth.view.runs
+            assert self.view.gateways == truth.view.gateways

@@ -25,7 +25,7 @@ from tests.support.whole.disk import Disk
 from tests.support.whole.host import Host, Ran
 from tests.support.whole.loop import virtual
 from tests.support.whole.phone import WINDOW, Phone, Pipe
-from tests.support.whole.view import Truth
+from tests.support.whole.truth import Truth
 from tests.support.whole.wire import Wire, WiredGateways
 
 if TYPE_CHECKING:

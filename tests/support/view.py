@@ -1,4 +1,4 @@
-"""What a phone shows: the client's side of docs/protocol.md, folded from frames.
+"""What a phone shows: the client's side of docs/protocol.md, folded from events.
 
 Two views that are equal have equal digests, so that a device can be compared with another at
 every event for the price of one number.
@@ -9,31 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-LASTING = frozenset({"run.completed", "run.failed", "approval.resolved", "notification"})
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
-EVENTS = LASTING | {
-    *("run.started", "run.input", "run.delta", "run.text", "run.interim"),
-    *("run.tool_started", "run.tool_finished"),
-    *("approval.required", "gateway.status", "task.updated"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame of the server. `body` is its payload's JSON as it came, `payload` decoded."""
-
-    seq: int
-    type: str
-    replay: bool
-    ts: float
-    run_id: str | None
-    body: bytes
-    payload: dict[str, Any]
-
-    @property
-    def content(self) -> int:
-        """What the frame tells, without its number: the same for the same event anywhere."""
-        return hash((self.type, self.ts, self.run_id, self.body))
 
 
 @dataclass(slots=True)
@@ -42,23 +18,63 @@ class Run:
 
     started: dict[str, Any]
     items: dict[tuple[str, int, str], Any] = field(default_factory=dict)
-    tools_done: int = 0
+    tools_done: int = field(default=0, compare=False)
+    asides: int = 0
+    """Messages folded in, and interims that were not streamed."""
 
     def copy(self) -> Run:
-        return Run(self.started, dict(self.items), self.tools_done)
+        return Run(self.started, dict(self.items), self.tools_done, self.asides)
 
     def text(self, iteration: int, kind: str = "text") -> str:
         """What was said in a call of the model."""
         return str(self.items.get(("said", iteration, kind), ""))
 
+    @property
+    def last_text(self) -> str:
+        """Of the last iteration that has any."""
+        said = [number for what, number, kind in self.items if (what, kind) == ("said", "text")]
+        return self.text(max(said, default=0))
+
+    @property
+    def tools(self) -> set[str]:
+        """Call ids of those that are open."""
+        return {name for what, _, name in self.items if what == "tool"}
+
     def digest(self) -> int:
         return hash((str(self.started), tuple(self.items.items())))
 
+    def take(self, type_: str, payload: dict[str, Any]) -> None:
+        """An event of it but its beginning and its end."""
+        match type_:
+            case "run.delta":
+                key = ("said", payload["iteration"], payload["kind"])
+                self.items[key] = self.items.get(key, "") + payload["text"]
+            case "run.text":
+                key = ("said", payload["iteration"], "text")
+                self.items[key] = payload["text"]
+                if not payload["text"]:
+                    del self.items[key]
+            case "run.tool_started":
+                self.items["tool", payload["iteration"], payload["call_id"]] = str(payload)
+            case "run.tool_finished":
+                self.tools_done += 1
+                self.items.pop(("tool", payload["iteration"], payload["call_id"]), None)
+            case "run.input":
+                self._aside(type_, payload)
+            case "run.interim" if not payload["already_streamed"]:
+                self._aside(type_, payload)
+
+    def _aside(self, type_: str, payload: dict[str, Any]) -> None:
+        self.items[type_, self.asides, ""] = str(payload)
+        self.asides += 1
+
 
 class View:
-    """Live runs and pending approvals; `digests` of both."""
+    """Live runs, pending approvals and gateways; `digests` of the first two."""
 
     def __init__(self) -> None:
+        self.gateways: dict[str, bool] = {}
+        """Whether each is online."""
         self.forget()
 
     def copy(self) -> View:
@@ -66,6 +82,7 @@ class View:
         other = View()
         other.runs = {name: run.copy() for name, run in self.runs.items()}
         other.approvals = dict(self.approvals)
+        other.gateways = dict(self.gateways)
         other._digest = dict(self._digest)
         other._runs_digest = self._runs_digest
         other._approvals_digest = self._approvals_digest
@@ -83,27 +100,28 @@ class View:
         self._digest: dict[str, int] = {}
         self._runs_digest = self._approvals_digest = 0
 
-    def apply(self, frame: Frame) -> Run | None:
-        """Take in one event or a frame of a snapshot; the run that it ended, as it was shown."""
-        payload = frame.payload
-        match frame.type:
+    def apply(self, type_: str, payload: dict[str, Any]) -> Run | None:
+        """Take in one event, of a snapshot or new; the run that it ended, as it was shown."""
+        match type_:
             case "approval.required":
                 # Whose answer failed is told once, to whom is there: no part of what waits.
                 waits = {name: value for name, value in payload.items() if name != "returned"}
                 self._approval(payload["approval_id"], waits)
             case "approval.resolved":
                 self._approval(payload["approval_id"], None)
+            case "gateway.status":
+                self.gateways[payload["gateway_id"]] = payload["online"]
             case "run.started":
                 self.runs[payload["run_id"]] = Run(payload)
                 self._changed(payload["run_id"])
-            case type_ if type_ in RUN_ENDS:
+            case _ if type_ in RUN_ENDS:
                 ended = self.runs.pop(payload["run_id"], None)
                 self._changed(payload["run_id"])
                 return ended
-            case type_ if type_.startswith("run."):
+            case _ if type_.startswith("run."):
                 run = self.runs.get(payload["run_id"])
                 if run is not None:
-                    _take(run, frame)
+                    run.take(type_, payload)
                     self._changed(payload["run_id"])
         return None
 
@@ -121,25 +139,3 @@ class View:
         self._runs_digest ^= self._digest.pop(run_id, 0) ^ now
         if run is not None:
             self._digest[run_id] = now
-
-
-def _take(run: Run, frame: Frame) -> None:
-    payload = frame.payload
-    match frame.type:
-        case "run.delta":
-            key = ("said", payload["iteration"], payload["kind"])
-            run.items[key] = run.items.get(key, "") + payload["text"]
-        case "run.text":
-            key = ("said", payload["iteration"], "text")
-            run.items[key] = payload["text"]
-            if not payload["text"]:
-                del run.items[key]
-        case "run.tool_started":
-            run.items["tool", payload["iteration"], payload["call_id"]] = str(payload)
-        case "run.tool_finished":
-            run.tools_done += 1
-            run.items.pop(("tool", payload["iteration"], payload["call_id"]), None)
-        case "run.input":
-            run.items["input", len(run.items), str(payload)] = True
-        case "run.interim" if not payload["already_streamed"]:
-            run.items["interim", len(run.items), str(payload)] = True
