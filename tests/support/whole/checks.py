@@ -17,7 +17,7 @@ ENDS_WITHIN_S = 40.0
 
 def at_any_moment(world: World) -> None:
     """Phones that know all there is show it, and nothing was done twice."""
-    assert not world.bugs.seen, world.bugs.seen
+    assert not world.bugs.seen, list(world.bugs.seen)
     for phone in world.phones:
         phone.check_view(world)
     for (device_id, request_id), times in world.ran.sends.items():
