@@ -10,9 +10,10 @@ from .wire import Message, dump
 
 # Some ten minutes of a fast stream, or hours of ordinary turns, and what a gateway of
 # 100-200 MiB can spare. A fact takes so much beside its text.
-MOST_BYTES = 32 << 20
-OVERHEAD = 1_000
-RESULTS_KEPT = 256
+MOST_BYTES, OVERHEAD = 32 << 20, 1_000
+# As many as a thousand phones may have on their way when loomid is killed; what only reads
+# may run again, and nobody asks what became of it.
+RESULTS_KEPT, UNSENT_RESULTS, READS = 16_384, 256, ("running", "sessions")
 
 # What is dropped first when there is no room. What loomid needs to end runs and to keep
 # promises goes last; all else is a preview: it makes a run nicer to watch, its loss shows at
@@ -80,7 +81,7 @@ class Orders:
     """Commands of loomid: each id runs at most once, and its result can be asked for again."""
 
     def __init__(self, boot: str) -> None:
-        self.results: deque[bytes] = deque(maxlen=RESULTS_KEPT)  # still to be sent
+        self.results: deque[bytes] = deque(maxlen=UNSENT_RESULTS)  # still to be sent
         self._boot = boot
         self._known: OrderedDict[str, bytes] = OrderedDict()  # id → result; empty: it still runs
 
@@ -101,12 +102,13 @@ class Orders:
             self.settle({"id": order["id"], "error": "unknown_command"})
         elif order["boot"] != self._boot or order["deadline"] < time.time():
             self.settle({"id": order["id"], "error": "stale"})
-        return not self._known[order["id"]]
+        return not (self._known.pop if order.get("op") in READS else self._known.get)(order["id"])
 
     def settle(self, result: Message) -> None:
         """The first result of an id counts."""
         if self._known.get(result["id"]):
             return
         failed = {"m": "result", "id": result["id"], "error": "failed", "detail": "unsendable"}
-        self._known[result["id"]] = dump({"m": "result", **result}) or dump(failed)
-        self.results.append(self._known[result["id"]])
+        self.results.append(dump({"m": "result", **result}) or dump(failed))
+        if result["id"] in self._known:
+            self._known[result["id"]] = self.results[-1]

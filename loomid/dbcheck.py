@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 MOST_PROBLEMS = 20
+MOST_POSITION = 2**53
+"""Phones keep numbers as JSON has them; the clock comes here in the year 2255."""
 _RULES = {
     """SELECT count(*) FROM event WHERE NOT json_valid(CAST(payload AS TEXT))""": (
         "events cannot be read"
@@ -29,6 +31,9 @@ _RULES = {
     """SELECT count(*) FROM start WHERE first <= (
         SELECT max(reserved) FROM start AS before WHERE before.id < start.id)""": (
         "starts have reserved positions of earlier ones"
+    ),
+    f"SELECT count(*) FROM start WHERE reserved >= {MOST_POSITION}": (  # noqa: S608 - ours
+        "starts have reserved positions that none can reach"
     ),
     """SELECT count(*) FROM live WHERE position NOT IN (SELECT position FROM event)""": (
         "live things have no event"
@@ -56,7 +61,7 @@ class Findings:
 
 def look(path: Path) -> sqlite3.Connection:
     """Open a database to read it. Raises sqlite3.Error."""
-    where = f"file:{quote(str(path))}?mode=ro"
+    where = f"file:{quote(bytes(path))}?mode=ro"
     connection = sqlite3.connect(where, uri=True, timeout=PATIENCE_S, isolation_level=None)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
@@ -103,6 +108,8 @@ def _findings(connection: sqlite3.Connection) -> Findings:
     problems += _foreign(connection, schema)
     events = devices = 0
     if schema and not problems:
+        problems += _of_another_kind(connection)
+    if schema and not problems:
         for sql, said in _RULES.items():
             if found := connection.execute(sql).fetchone()[0]:
                 problems.append(f"{found} {said}")
@@ -135,6 +142,25 @@ def _foreign(connection: sqlite3.Connection, schema: int) -> Iterator[str]:
             yield f"{name} is missing"
         elif found[name] != wanted[name]:
             yield f"{name} is not as loomid makes it"
+
+
+def _of_another_kind(connection: sqlite3.Connection) -> Iterator[str]:
+    """Values that are not of their column's type: SQLite keeps them all the same."""
+    tables = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'meta'"
+    ).fetchall()
+    for (table,) in tables:
+        columns = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
+        wrong = " OR ".join(
+            f"typeof({name}) NOT IN ('null', '{kind.lower()}')" for name, kind in columns
+        )
+        sql = f"SELECT count(*) FROM {table} WHERE {wrong}"  # noqa: S608 - our own names
+        if found := connection.execute(sql).fetchone()[0]:
+            yield f"{found} rows of {table} hold values of another kind"
+    sql = """SELECT count(*) FROM meta WHERE typeof(value) !=
+        CASE name WHEN 'secret' THEN 'blob' ELSE 'integer' END"""
+    if found := connection.execute(sql).fetchone()[0]:
+        yield f"{found} rows of meta hold values of another kind"
 
 
 def _objects(connection: sqlite3.Connection) -> dict[str, str]:

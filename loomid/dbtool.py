@@ -12,22 +12,24 @@ import sqlite3
 import tempfile
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loomid import locks
 from loomid.database import FILE, MIGRATIONS, migrate
-from loomid.dbcheck import Findings, check, look
-from loomid.errors import LoomiError, StateError
+from loomid.dbcheck import MOST_POSITION, Findings, check, look
+from loomid.errors import BusyError, LoomiError, StateError
+from loomid.lmp.approvals import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CLOCK_SLACK_US = 30 * 86_400 * 1_000_000
-"""A reservation further ahead of the clock than this is damage, not a reservation."""
+_UNFINISHED = ".loomid-restore-"
 _REQUESTS = """device_id, request_id, fingerprint, type, state, answer, command_id, gateway_id,
     boot, at"""
+_APPROVALS = ", ".join(field.name for field in fields(Entry))
+_PLACES = ", ".join("?" for _ in fields(Entry))
 
 
 class Unsound(LoomiError):
@@ -58,7 +60,7 @@ def backup(path: Path, target: Path) -> Findings:
     except OSError as error:
         raise StateError(f"{target}: {error.strerror}") from None
     try:
-        with _copied(path, target.parent) as copy:
+        with _copied(path, target.parent, ".loomid-") as copy:
             findings = _sound(copy)
             copy.replace(target)
             _sync(target.parent)
@@ -74,7 +76,14 @@ def restore(state_dir: Path, source: Path) -> Restored:
     Raises BusyError while a loomid runs, StateError, and Unsound for a copy that is none.
     """
     _sound(source)
-    with locks.hold_state(state_dir), _copied(source, state_dir) as fresh:
+    with locks.hold_state(state_dir):
+        for left in state_dir.glob(f"{_UNFINISHED}*"):  # by one that was killed
+            left.unlink()
+        return _restored(state_dir, source)
+
+
+def _restored(state_dir: Path, source: Path) -> Restored:
+    with _copied(source, state_dir, _UNFINISHED) as fresh:
         path = state_dir / FILE
         back = _carry_over(path, fresh)
         findings = _sound(fresh)
@@ -92,7 +101,7 @@ def _sound(path: Path) -> Findings:
 
 
 @contextlib.contextmanager
-def _copied(source: Path, folder: Path) -> Iterator[Path]:
+def _copied(source: Path, folder: Path, prefix: str) -> Iterator[Path]:
     """A copy in `folder`, on disk, under a name of its own; gone afterwards if left there.
 
     One read transaction: commits go on, and nothing of deleted texts is in it.
@@ -100,7 +109,7 @@ def _copied(source: Path, folder: Path) -> Iterator[Path]:
     if not source.is_file():
         raise StateError(f"there is no database {source}")
     try:
-        handle, name = tempfile.mkstemp(prefix=".loomid-", suffix=".db", dir=folder)
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".db", dir=folder)
         os.close(handle)
         copy = Path(name)
         try:
@@ -116,6 +125,8 @@ def _copied(source: Path, folder: Path) -> Iterator[Path]:
         raise StateError(f"{source} cannot be copied to {folder}: {error}") from None
     except sqlite3.DatabaseError as error:
         raise Unsound(source, [f"it is damaged: {error}"]) from None
+    except UnicodeEncodeError:
+        raise StateError(f"{folder}: its name is not UTF-8, and SQLite asks for that") from None
     except OSError as error:
         raise StateError(f"{folder}: {error.strerror}") from None
 
@@ -150,12 +161,27 @@ def _carry_over(path: Path, fresh: Path) -> list[str]:
         sql = f"SELECT {_REQUESTS} FROM request ORDER BY id"  # noqa: S608 - our own columns
         connection.executemany(
             f"""INSERT OR REPLACE INTO request ({_REQUESTS})
-            SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE ?1 IN (SELECT device_id FROM device)""",  # noqa: S608 - our own columns
+            SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+            WHERE ?5 = 'open' OR ?1 IN (SELECT device_id FROM device)""",  # noqa: S608 - our own columns
             _asked(path, sql, schema=len(MIGRATIONS)) or [],
         )
+        _carry_answers(path, connection)
         ids = {row[0] for row in known}
         devices = connection.execute("SELECT device_id, name FROM device ORDER BY created_at")
         return [name for device_id, name in devices if device_id not in ids]
+
+
+def _carry_answers(path: Path, connection: sqlite3.Connection) -> None:
+    """How approvals ended since, and who has claimed those that the copy knows as well: what a
+    phone is told of its answer stays true."""
+    sql = f"""SELECT {_APPROVALS} FROM approval
+        WHERE state = 'claimed' OR ended_at IS NOT NULL"""  # noqa: S608 - our own columns
+    present = [Entry(*row) for row in _asked(path, sql, schema=len(MIGRATIONS)) or []]
+    known = {row[0] for row in connection.execute("SELECT approval_id FROM approval")}
+    connection.executemany(
+        f"INSERT OR REPLACE INTO approval ({_APPROVALS}) VALUES ({_PLACES})",  # noqa: S608 - our own columns
+        [astuple(one) for one in present if one.over or one.approval_id in known],
+    )
 
 
 def _reserved(path: Path) -> int:
@@ -164,8 +190,8 @@ def _reserved(path: Path) -> int:
         (_asked(path, sql) or [(0,)])[0][0] or 0
         for sql in ("SELECT max(reserved) FROM start", "SELECT max(position) FROM event")
     ]
-    most = int(time.time() * 1e6) + CLOCK_SLACK_US
-    return max((one for one in found if isinstance(one, int) and one <= most), default=0)
+    # Whatever the clock says: it may have been set back since.
+    return max((one for one in found if isinstance(one, int) and one < MOST_POSITION), default=0)
 
 
 def _reserve(connection: sqlite3.Connection, upto: int) -> None:
@@ -191,11 +217,17 @@ def _asked(path: Path, sql: str, schema: int | None = None) -> list[tuple[Any, .
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Keep the present database under another name, beside its own; None: there is none."""
+    """Keep the present database under another name, beside its own; None: there is none.
+
+    Raises BusyError.
+    """
     if not path.exists():
         return None
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all in one file, if that can be
+        # All in one file, if that can be: whoever is killed below leaves it whole.
+        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise BusyError(f"another process reads {path}")
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside = path.with_name(f"{path.name}.{stamp}")
     count = 1

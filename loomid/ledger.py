@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
-from loomid.errors import UnknownApproval
+from loomid.errors import Unauthorized, UnknownApproval
 from loomid.lmp.approvals import Claim, Entry
 from loomid.lmp.frames import ApprovalRequired, ApprovalResolved
 
@@ -29,6 +29,7 @@ _COLUMNS = ", ".join(_NAMES)
 _PLACES = ", ".join("?" for _ in _NAMES)
 _PUT = f"INSERT OR REPLACE INTO approval ({_COLUMNS}) VALUES ({_PLACES})"  # noqa: S608 - ours
 _GET = f"SELECT {_COLUMNS} FROM approval"  # noqa: S608 - our own columns
+_OPEN = "SELECT 1 FROM request WHERE device_id = ? AND request_id = ? AND state = 'open'"
 _FORGET = """DELETE FROM approval WHERE approval_id NOT IN (
     SELECT id FROM live WHERE kind = 'approval') AND (
     coalesce(ended_at, claimed_at, asked_at) < ?1 OR approval_id IN (
@@ -107,9 +108,12 @@ class Ledger:
         return await self._safe.run(work)
 
     async def claim(self, claim: Claim) -> None:
-        """Let an answer win. Raises AlreadyResolved when it may not, UnknownApproval."""
+        """Let an answer win. Raises AlreadyResolved when it may not, UnknownApproval, and
+        Unauthorized when its request is gone: the device was revoked since."""
 
         def work(line: sqlite3.Connection) -> None:
+            if line.execute(_OPEN, (claim.device_id, claim.request_id)).fetchone() is None:
+                raise Unauthorized
             entry = _get(line, claim.approval_id)
             if entry is None:
                 raise UnknownApproval

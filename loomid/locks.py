@@ -47,8 +47,13 @@ def prepare(config: Config) -> Locks:
 
 
 def hold_state(path: Path) -> Locks:
-    """Make and lock the state directory alone, to work on it while no loomid runs."""
+    """Make and lock the state directory alone, to work on it while no loomid runs.
+
+    Not that of another account, root's powers or not: loomid could not open what is left there.
+    """
     _make(path, "state")
+    if path.stat().st_uid != os.geteuid():
+        raise StateError(f"state directory {path} belongs to another account; run this as that one")
     locks = Locks()
     try:
         locks.take(path / "state.lock", "state")

@@ -64,6 +64,13 @@ def _event(row: EventRow) -> Event:
     return frames.Event(payload, ts, task_id, run_id)
 
 
+def _size(rows: Rows) -> int:
+    """Bytes of a batch; facts are overwritten once they are needed no more."""
+    size = sum(len(row[-1]) for row in rows.events)
+    size += 2 * sum(len(row[7]) for row in rows.facts)
+    return size + 2 * sum(len(row[4]) for row, _ in rows.merges)
+
+
 def _entry(row: EventRow, *, replay: bool = False) -> Entry:
     position, ts, type_, task_id, run_id, _, payload = row
     parts = envelope.frame_parts(type_, ts, task_id, run_id, payload, replay=replay)
@@ -307,7 +314,7 @@ class Log:
             self.health.failed(error)
             return False
         self._undo_after = None
-        self.upkeep.room.wrote(COMMIT_BYTES + sum(len(row[-1]) for row in rows.events))
+        self.upkeep.room.wrote(COMMIT_BYTES + _size(rows))
         self.health.recovered()
         self._show(rows.events, [event for event, _, _ in ready])
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+from asyncio import sslproto
 from typing import TYPE_CHECKING, cast
 
 from loomid.places import Place, Places
@@ -31,6 +32,8 @@ RESERVED = 64
 ACCEPT_SLICE = 8
 SLICES = 16
 HANDSHAKE_S = 10.0
+TLS_BYTES = 16 * 1024
+"""What is read of a TLS connection at once: one record."""
 RETRY_S = 0.05
 
 
@@ -117,6 +120,9 @@ class Reception:
         self._slice = max(1, min(ACCEPT_SLICE, count // SLICES))
         self._protocol = protocol
         self._context = context
+        if context is not None:
+            # 256 KiB for each that only begins to agree, and as long as it is not collected.
+            sslproto.SSLProtocol.max_size = TLS_BYTES
         self._short = False  # of descriptors; logged once
 
     async def accept(self, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:

@@ -50,7 +50,8 @@ class Room:
         self._floor = floor
         self._used = 0
         self._since = 0  # bytes stored since then, rather too many
-        self._unsaved = 0  # bytes in the write-ahead log, about
+        # Bytes in the write-ahead log, about; one that was killed may have left some.
+        self._unsaved = store.tidy.unsaved()
         self._due = asyncio.Event()
         self._due.set()
         self._warned = False

@@ -150,6 +150,8 @@ class Roster:
         """Why a hello cannot be taken; None: it can."""
         if not (0 < len(hello.gateway_id) <= ID_MAX and 0 < len(hello.boot) <= ID_MAX):
             return "hello without ids"
+        if ":" in hello.gateway_id + hello.boot:  # it parts them in ids of commands
+            return "hello with odd ids"
         # Every phone is told of a gateway, and again whenever it comes and goes.
         texts = [hello.name, hello.hermes_version, hello.shim_version]
         texts += [hello.home_key or "", *hello.hooks]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid import ledger
+from loomid.lmp.approvals import OWNER
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,7 +64,8 @@ class Tidy:
         return await self._line.write(work)
 
     async def forget_rest(self, before: float) -> None:
-        """Delete tasks, ended approvals and acknowledgements older than `before`.
+        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, and
+        requests of revoked devices that were settled since.
 
         Not the last of a process whose facts are still needed: it is not over yet. The facts
         themselves go when they are needed no more, and not before (see `release`).
@@ -72,6 +74,7 @@ class Tidy:
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(_FORGET_ACKS, (before, BOOTS_KEPT))
             connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
+            connection.execute(_FORGET_REQUESTS, (before, OWNER))
             ledger.forget(connection, before)
 
         await self._line.write(work)
@@ -123,6 +126,8 @@ _NEXT_TO_FORGET = """SELECT position, ts FROM (SELECT position, ts,
     sum(size) OVER (ORDER BY position) - size AS before
     FROM (SELECT position, ts, length(payload) AS size FROM event
     WHERE position > ? AND position <= ? ORDER BY position LIMIT ?)) WHERE before < ?"""
+_FORGET_REQUESTS = """DELETE FROM request WHERE state = 'done' AND at < ? AND device_id != ?
+    AND device_id NOT IN (SELECT device_id FROM device)"""
 _FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
     SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
     row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)

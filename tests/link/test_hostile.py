@@ -92,6 +92,8 @@ async def test_no_message_hurts(path, peer, shim_of, caplog):
         HELLO | {"pid": "1"},
         HELLO | {"gateway_id": ""},
         HELLO | {"boot": "b" * 1000},
+        HELLO | {"boot": "b:loomictl"},
+        HELLO | {"gateway_id": "gw:x"},
         HELLO | {"name": "n" * 1000},
         HELLO | {"hooks": ["f"] * 1000},
         HELLO | {"wire": 10**400},
@@ -120,6 +122,7 @@ async def test_no_message_hurts(path, peer, shim_of, caplog):
         await until(lambda: any(a.n == 10 for a in it.take()))
         assert [a.n for a in it.taken if a.boot == "bx" and a.n] == [1, 10]
         assert it.gateways.figures().oddities["hello without ids"] == 2
+        assert it.gateways.figures().oddities["hello with odd ids"] == 2
         assert it.gateways.figures().oddities["hello too long"] == 2
         assert it.gateways.figures().oddities["a result that nobody waits for"] == 3
         assert it.gateways.figures().oddities["unknown fact a.new.kind\n"] == 1

@@ -156,13 +156,13 @@ async def test_a_command_runs_once_and_its_result_is_kept(path, shim_of):
     async with daemon(path) as it:
         await until(lambda: it.gateways.boot_of("gw1"))
         args = {"a": "\udc00"}
-        value = await it.gateways.command("gw1", "running", args, command_id="c1")
+        value = await it.gateways.command("gw1", "cancel", args, command_id="c1")
         assert value == {"echo": {"a": "�"}}
         with pytest.raises(CommandFailed) as failed:
             await it.gateways.command("gw1", "cancel", {"error": "not_active"}, command_id="c2")
         assert failed.value.code == "not_active"
         # The same id again: the stored result, and nothing runs.
-        assert await it.gateways.command("gw1", "running", {}, command_id="c1") == value
+        assert await it.gateways.command("gw1", "cancel", {}, command_id="c1") == value
         assert [c.id for c in shim.commands] == ["c1", "c2"]
         result = await it.gateways.recall("gw1", "boot1", "c1")
         assert result is not None
@@ -170,7 +170,7 @@ async def test_a_command_runs_once_and_its_result_is_kept(path, shim_of):
         assert await it.gateways.recall("gw1", "boot1", "never") is None
         # What was told not to have run does not run later either.
         with pytest.raises(CommandFailed) as failed:
-            await it.gateways.command("gw1", "running", {}, command_id="never")
+            await it.gateways.command("gw1", "cancel", {}, command_id="never")
         assert failed.value.code == "unknown_command"
         with pytest.raises(OutcomeUnknown):
             await it.gateways.recall("gw1", "boot0", "c1")

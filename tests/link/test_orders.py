@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from hermes_shim import ledger
@@ -61,17 +62,29 @@ def test_what_is_late_or_for_another_process_does_not_run():
     assert results(it) == []
 
 
-def test_the_last_results_are_kept():
+def test_the_last_results_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ledger, "RESULTS_KEPT", 100)
     it = Orders("boot")
-    for i in range(ledger.RESULTS_KEPT + 10):
+    for i in range(110):
         assert it.take(command(str(i)))
         it.settle({"id": str(i), "value": {"i": i}})
     results(it)
-    assert len(it._known) == ledger.RESULTS_KEPT
+    assert len(it._known) == 100
     it.take(recall("10"))
     it.take(recall("9"))
     assert [r.get("error") for r in results(it)] == [None, "unknown_command"]
     assert not it.take(command("9"))
+
+
+def test_what_only_reads_is_not_kept():
+    it = Orders("boot")
+    for _ in range(2):
+        assert it.take(command("a") | {"op": "sessions"})
+        it.settle({"id": "a", "value": {"sessions": []}})
+    assert [r["value"] for r in results(it)] == [{"sessions": []}] * 2
+    assert not it.take(command("b", boot="other") | {"op": "running"})
+    assert [r["error"] for r in results(it)] == ["stale"]
+    assert not it._known
 
 
 def test_a_result_that_cannot_be_sent_is_a_failure():

@@ -47,6 +47,13 @@ async def entry(ledger: Ledger, approval_id: str = "apr_1") -> Entry:
     return found
 
 
+async def claim(store: Store, one: Claim) -> None:
+    """As a request of its device does."""
+    intent = Intent("approval.resolve", one.command_id, "g", "b", one.at)
+    await Vault(store).begin(one.device_id, one.request_id, b"f", intent)
+    await store.ledger.claim(one)
+
+
 async def test_a_row_begins_and_ends_with_its_events(path: Path):
     async with await Store.open(path, time.time) as store, open_log(path) as log:
         question = asked("apr_1")
@@ -77,7 +84,7 @@ async def test_a_batch_that_is_not_stored_leaves_no_row(path: Path):
             assert await other.ledger.get("apr_1") is None
             holder.execute("ROLLBACK")
             await commit
-        await other.ledger.claim(CLAIM)
+        await claim(other, CLAIM)
         await log.commit(Batch(events=[asked("apr_1"), ended("apr_1", "expired")]))
         await log.commit(Batch(events=[asked("apr_1"), resolved("apr_1")]))
         known = await entry(other.ledger)
@@ -87,11 +94,11 @@ async def test_a_batch_that_is_not_stored_leaves_no_row(path: Path):
 async def test_one_of_many_answers_wins(path: Path):
     async with await Store.open(path, time.time) as store, open_log(path) as log:
         with pytest.raises(UnknownApproval):
-            await store.ledger.claim(CLAIM)
+            await claim(store, CLAIM)
         await log.commit(Batch(events=[asked("apr_1")]))
         claims = [Claim("apr_1", f"dev{i}", "r", "once", f"cmd{i}", 3.0) for i in range(5)]
         results = await asyncio.gather(
-            *(store.ledger.claim(one) for one in claims), return_exceptions=True
+            *(claim(store, one) for one in claims), return_exceptions=True
         )
         winner = claims[results.index(None)]
         refused = [one for one in results if isinstance(one, AlreadyResolved)]
@@ -106,8 +113,7 @@ async def test_a_claim_is_given_back_with_its_open_request(path: Path):
     async with await Store.open(path, time.time) as store, open_log(path) as log:
         vault, ledger = Vault(store), store.ledger
         await log.commit(Batch(events=[asked("apr_1"), asked("apr_2")]))
-        await vault.begin("dev_1", "r1", b"f", Intent("approval.resolve", "cmd_1", "g", "b", 3.0))
-        await ledger.claim(CLAIM)
+        await claim(store, CLAIM)
         assert not await ledger.give_back(Claim("apr_1", "dev_2", "r", "deny", "cmd_2", 3.0))
         assert await ledger.give_back(CLAIM)
         known = await entry(ledger)
@@ -115,7 +121,7 @@ async def test_a_claim_is_given_back_with_its_open_request(path: Path):
         assert await vault.request("dev_1", "r1") is None
         # One that ended meanwhile keeps its end.
         late = Claim("apr_2", "dev_1", "r2", "once", "cmd_2", 3.0)
-        await ledger.claim(late)
+        await claim(store, late)
         await log.commit(Batch(events=[ended("apr_2", "lost")]))
         assert not await ledger.give_back(late)
         assert (await entry(ledger, "apr_2")).state == "lost"
@@ -124,7 +130,7 @@ async def test_a_claim_is_given_back_with_its_open_request(path: Path):
 async def test_who_was_shown_it_first_is_noted_once(path: Path):
     async with await Store.open(path, time.time) as store, open_log(path) as log:
         await log.commit(Batch(events=[asked("apr_1"), asked("apr_2")]))
-        await store.ledger.claim(Claim("apr_2", "dev_3", "r", "once", "cmd", 3.0))
+        await claim(store, Claim("apr_2", "dev_3", "r", "once", "cmd", 3.0))
         for device in ("dev_1", "dev_2"):
             seen = {"apr_1": device, "apr_2": device, "apr_x": device}
             await store.ledger.shown(seen, 7.0)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
 import stat
 import time
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loomid import dbtool
+from loomid.errors import BusyError, StateError
+from loomid.lmp.approvals import OWNER, Claim
+from loomid.log import Batch
 from loomid.positions import BLOCK
 from loomid.store import Store
-from loomid.vault import Device, Vault
+from loomid.vault import Device, Intent, Vault
 from tests.storage.test_faults import linked, on_stage, paired
 from tests.support import disk
 from tests.support.daemon import Daemon
-from tests.support.log import open_log, push, text_of
+from tests.support.log import asked, open_log, push, resolved, text_of
 from tests.support.loomictl import loomictl
 from tests.support.phone import Closed
 
@@ -45,6 +50,10 @@ def db(daemon: Daemon, *arguments: str | Path) -> tuple[int, str, str]:
 
 async def a_db(daemon: Daemon, *arguments: str | Path) -> tuple[int, str, str]:
     return await asyncio.to_thread(db, daemon, *arguments)
+
+
+def beside(path: Path, prefix: str) -> list[str]:
+    return [one.name for one in path.parent.iterdir() if one.name.startswith(prefix)]
 
 
 async def test_a_copy_put_back(daemon: Daemon, tmp_path: Path) -> None:
@@ -153,6 +162,128 @@ async def test_where_devices_count_from_is_carried_over(tmp_path: Path) -> None:
     dbtool.restore(tmp_path, copy)
     async with await Store.open(path, time.time) as store:
         assert await Vault(store).devices() == [replace(device, base=-7)]
+
+
+async def test_positions_are_carried_over_by_whatever_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without a battery begins in 1970."""
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    async with open_log(path, clock=time.time) as log:
+        await push(log, "a")
+    dbtool.backup(path, copy)
+    async with open_log(path, clock=time.time, clean=False) as log:
+        await push(log, "b", "c")
+        shown = log.visible
+    with monkeypatch.context() as early:
+        early.setattr(time, "time", lambda: 86_400.0)
+        dbtool.restore(tmp_path, copy)
+    async with open_log(path, clock=lambda: 86_400.0) as log:
+        assert log.visible > shown
+
+
+async def test_what_became_of_answers_is_carried_over(tmp_path: Path) -> None:
+    """Else a phone that repeats its answer would hear that nothing ran."""
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    claims = [
+        Claim(f"apr_{n}", device, f"r{n}", "once", f"c{n}:gw1:boot1", 3.0)
+        for n, device in enumerate((OWNER, "dev_2", "dev_2"), 1)
+    ]
+    async with open_log(path) as log, await Store.open(path, time.time) as store:
+        await log.commit(Batch(events=[asked("apr_1"), asked("apr_2")]))
+        dbtool.backup(path, copy)
+        await log.commit(Batch(events=[asked("apr_3")]))
+        for one in claims:
+            intent = Intent("approval.resolve", one.command_id, "gw1", "boot1", 3.0)
+            await Vault(store).begin(one.device_id, one.request_id, b"f", intent)
+            await store.ledger.claim(one)
+        await log.commit(Batch(events=[resolved("apr_2"), resolved("apr_3")]))
+    dbtool.restore(tmp_path, copy)
+    async with await Store.open(path, time.time) as store:
+        found = {one.approval_id: one for one in await store.ledger.latest(9)}
+        assert {name: one.state for name, one in found.items()} == {
+            "apr_1": "claimed",
+            "apr_2": "applied",
+            "apr_3": "applied",
+        }
+        assert [one.request_id for one in await Vault(store).open_requests()] == ["r1", "r2", "r3"]
+        assert found["apr_1"].claim == claims[0]
+
+
+async def test_it_waits_for_who_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one killed in the midst would leave behind what is in the write-ahead log alone."""
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    async with open_log(path) as log:
+        await push(log, "a")
+        dbtool.backup(path, copy)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM event").fetchone() == (1,)
+        async with open_log(path, clean=False) as log:
+            await push(log, "b")
+        connect = partial(sqlite3.connect, timeout=0.1)
+        monkeypatch.setattr(dbtool.sqlite3, "connect", connect)
+        with pytest.raises(BusyError):
+            dbtool.restore(tmp_path, copy)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM event").fetchone() == (2,)
+    assert not beside(path, "loomid.db.")
+
+
+async def test_what_a_killed_one_has_left_is_removed(tmp_path: Path) -> None:
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    async with open_log(path) as log:
+        await push(log, "a")
+    dbtool.backup(path, copy)
+    for name in (".loomid-restore-x.db", ".loomid-restore-x.db-journal"):
+        (tmp_path / name).write_text("half a copy")
+    dbtool.restore(tmp_path, copy)
+    assert not beside(path, ".loomid-")
+
+
+async def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    path, copy = tmp_path / "loomid.db", tmp_path / os.fsdecode(b"caf\xe9")
+    async with open_log(path) as log:
+        await push(log, "a")
+    dbtool.backup(path, copy)
+    assert dbtool.restore(tmp_path, copy).findings.events == 1
+    copy.rename(tmp_path / "copy")
+    copy.mkdir()
+    with pytest.raises(StateError, match="UTF-8"):
+        dbtool.backup(path, copy / "copy")
+    assert not list(copy.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may work on another account's files")
+async def test_another_accounts_directory_is_left_alone(tmp_path: Path) -> None:
+    async with open_log(tmp_path / "loomid.db") as log:
+        await push(log, "a")
+    dbtool.backup(tmp_path / "loomid.db", tmp_path / "copy")
+    os.chown(tmp_path, 1, 1)
+    with pytest.raises(StateError, match="another account"):
+        dbtool.restore(tmp_path, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE start SET reserved = 9223372036854775807",
+        "UPDATE event SET payload = 5",
+        "UPDATE meta SET value = 'x'",
+        "INSERT INTO ack VALUES ('g', 'b', 'n', 'x')",
+    ],
+)
+async def test_a_start_would_fail_with_these(tmp_path: Path, damage: str) -> None:
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    async with open_log(path) as log, await Store.open(path, time.time) as store:
+        await push(log, "a")
+        await Vault(store).secret()
+    dbtool.backup(path, copy)
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute(damage)
+        connection.commit()
+    with pytest.raises(dbtool.Unsound):
+        dbtool.restore(tmp_path, copy)
 
 
 @pytest.mark.parametrize("fault", ["header", "event", "event_run", "wal"])

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from loomid.lmp.facts import Arrival
 from loomid.log import Batch
+from loomid.wire import Delta
 from tests.storage.volume import MIB, Figures, flood
 from tests.support import disk
 from tests.support.log import WINDOW, completed, delta, open_log, push, started, text_of
@@ -50,6 +52,29 @@ async def test_a_flood_stays_within_the_size(path: Path):
         assert log.resumable(end - WINDOW)
         said = [e.payload for e in log.projection.snapshot() if e.run_id == "run_alive"]
         assert [getattr(payload, "text", "") for payload in said] == ["", "said long ago"]
+
+
+@pytest.mark.timeout(180)
+async def test_facts_count_as_well(path: Path):
+    """They are stored beside their events, and overwritten when their turn is over."""
+    text = "x" * 8192
+    async with open_log(path, max_db_bytes=LIMIT) as log, asyncio.TaskGroup() as group:
+        tending = group.create_task(log.tend())
+        figures = await flood(log, path, 60 * MIB, 8192)
+        for i in range(200):
+            said = [
+                Arrival("gw", "b", i * 100 + n, 1.0, 1.0, Delta(f"t{i}", 1, text, "text"))
+                for n in range(1, 100)
+            ]
+            batch = Batch(
+                events=[delta(text, run_id="run_x") for _ in said[:9]],
+                facts=[(one, f"t{i}") for one in said],
+                release=[("gw", f"t{i - 2}")],
+            )
+            await log.commit(batch)
+            figures.look(path)
+        tending.cancel()
+    assert figures.largest <= LIMIT
 
 
 async def test_room_is_given_back_between_commits(path: Path):
