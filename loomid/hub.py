@@ -323,8 +323,15 @@ class Hub:
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
-        phone.place.leave()
         code, cause = _end(phone)
+        with contextlib.ExitStack() as steps:  # all are done, should one of them fail
+            steps.callback(phone.place.leave)
+            steps.callback(self._strike, phone, cause)
+            steps.callback(self._tell_end, phone, code, cause)
+            if self._closing is not None and not self._phones:
+                self._empty.set()
+
+    def _tell_end(self, phone: Phone, code: int, cause: str) -> None:
         self.tally.ended(code, cause)
         self._limited += phone.rate_limited
         self._told += phone.device is None
@@ -334,14 +341,14 @@ class Hub:
             *(_name(phone), code, cause, asyncio.get_running_loop().time() - phone.started),
             self._lag(phone),
         )
+
+    def _strike(self, phone: Phone, cause: str) -> None:
         if phone.device is not None:
             device_id = phone.device.device_id
             if self._live.get(device_id) is phone:
                 del self._live[device_id]
                 self.tally.left(device_id, cause)
             self._devices.left(device_id)
-        if self._closing is not None and not self._phones:
-            self._empty.set()
 
     @property
     def rate_limited(self) -> int:
