@@ -5,7 +5,7 @@ import re
 import socket
 import ssl
 import struct
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -136,26 +136,27 @@ async def test_replaced(secure, contexts, closes):
 
 
 async def test_the_server_stops(secure, contexts, closes):
-    async with AsyncExitStack() as phones:
-        async with secure() as server:
-            _, c = await phones.enter_async_context(connected(server, contexts))
-            await server.web.stop()
-            assert await c.wait_closed() == 1001
-            assert closes() == ["1001, server going down"]
+    async with secure() as server, connected(server, contexts) as (_, c):
+        await server.web.stop()
+        assert await c.wait_closed() == 1001
+        assert closes() == ["1001, server going down"]
 
 
 async def test_one_that_answers_no_close_frame_is_not_waited_for(tmp_path, contexts, caplog):
     """Nor for its end of TLS."""
     caplog.set_level(logging.INFO)
-    async with serving(tmp_path, ssl_context=contexts[0]) as server:
-        async with connected(server, contexts) as (_, c):
-            c.ws._conn.transport.pause_reading()
-            await server.web.stop()
-            assert not server.hub._phones
-            assert "1 connections did not close in time" in caplog.text
-            assert "closed dev_" in caplog.text
-            assert "ERROR" not in caplog.text
-            cut(c)
+    server_context, _ = contexts
+    async with (
+        serving(tmp_path, ssl_context=server_context) as server,
+        connected(server, contexts) as (_, c),
+    ):
+        c.ws._conn.transport.pause_reading()
+        await server.web.stop()
+        assert not server.hub._phones
+        assert "1 connections did not close in time" in caplog.text
+        assert "closed dev_" in caplog.text
+        assert "ERROR" not in caplog.text
+        cut(c)
 
 
 async def test_a_step_that_fails_skips_no_other(tmp_path, contexts, closes, caplog, monkeypatch):
