@@ -62,6 +62,7 @@ class Admin:
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_answer_in_json])
         app.router.add_post("/pair", self._pair)
         app.router.add_get("/pair/{ref}/outcome", self._outcome)
+        app.router.add_delete("/pair/{ref}", self._withdraw)
         app.router.add_get("/devices", self._devices)
         app.router.add_delete("/devices/{device_id}", self._revoke)
         app.router.add_patch("/devices/{device_id}", self._rename)
@@ -113,6 +114,13 @@ class Admin:
             raise _no(404, "there is no such pairing code") from None
         paired = None if device is None else {"device_id": device.device_id, "name": device.name}
         return web.json_response({"paired": paired})
+
+    async def _withdraw(self, request: web.Request) -> web.Response:
+        try:
+            withdrawn = await self._hub.withdraw(bytes.fromhex(request.match_info["ref"]))
+        except (ValueError, KeyError):
+            raise _no(404, "there is no such pairing code") from None
+        return web.json_response({"withdrawn": withdrawn})
 
     async def _devices(self, _request: web.Request) -> web.Response:
         return web.json_response({"devices": [device_json(one) for one in self._hub.devices()]})

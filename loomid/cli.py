@@ -16,7 +16,7 @@ import click
 
 from loomid import __version__, cli_approvals, cli_trace, terminal, values
 from loomid.cli_db import db
-from loomid.ctl import Asked, Failed, say, show_json, span, table
+from loomid.ctl import Asked, Commands, Failed, Interrupted, say, show_json, span, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ EXIT_CODES = {
     73: "the state directory or the database cannot be used",
     75: "a loomid runs and holds the state directory",
     77: "the admin socket belongs to another account",
+    130: "interrupted by Ctrl-C",
 }
 _WAIT_SLACK_S = 15.0
 
@@ -48,7 +49,7 @@ def _value(parse: Callable[[object], Any]) -> Callable[..., Any]:
     return callback
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--runtime-dir", metavar="DIR", help="Where loomid's admin socket is.")
 @click.option("--state-dir", metavar="DIR", help="loomid's state directory, if not the usual.")
 @click.version_option(__version__, prog_name="loomictl")
@@ -59,7 +60,7 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
     \b
     Exit status: 0 done; 1 refused or failed; 2 wrong command line;
     65 the database is damaged; 69 loomid is not running; 73 the state cannot be used;
-    75 a loomid holds it; 77 the admin socket belongs to another account.
+    75 a loomid holds it; 77 the admin socket belongs to another account; 130 Ctrl-C.
     """
     ctx.obj = Asked(runtime_dir, state_dir)
 
@@ -84,22 +85,40 @@ def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_
     """Show a pairing code and wait until a phone has used it."""
     body = {k: v for k, v in (("name", name), ("url", url), ("ttl", ttl)) if v is not None}
     made = asked.call("POST", "/pair", body=body)
-    _warn_unreachable(made["qr"]["url"])
-    left = made["expires_in"]
-    if as_json:
-        show_json(made["qr"])
-    else:
-        click.echo(terminal.qr(made["drawn"]))
-        click.echo(f"Scan it with Loomi on the phone ({made['qr']['url']}).", err=True)
-        click.echo(f"It works once, for {span(left)}. Waiting …", err=True)
-    target = f"/pair/{quote(made['token_ref'], safe='')}/outcome"
-    paired = asked.call("GET", target, timeout=left + _WAIT_SLACK_S)["paired"]
+    target = f"/pair/{quote(made['token_ref'], safe='')}"
+    try:
+        _show_code(made, as_json)
+        timeout = made["expires_in"] + _WAIT_SLACK_S
+        paired = asked.call("GET", f"{target}/outcome", timeout=timeout)["paired"]
+    except KeyboardInterrupt:
+        raise Interrupted(_withdrawn(asked, target, made["expires_at"])) from None
     if as_json:
         show_json({"paired": paired})
     elif paired is not None:
         say(f"Paired {paired['name']} ({paired['device_id']}).")
     if paired is None:
         raise Failed("the pairing code ran out; nothing was paired")
+
+
+def _show_code(made: dict[str, Any], as_json: bool) -> None:
+    _warn_unreachable(made["qr"]["url"])
+    if as_json:
+        show_json(made["qr"])
+    else:
+        click.echo(terminal.qr(made["drawn"]))
+        click.echo(f"Scan it with Loomi on the phone ({made['qr']['url']}).", err=True)
+        click.echo(f"It works once, for {span(made['expires_in'])}. Waiting …", err=True)
+
+
+def _withdrawn(asked: Asked, target: str, expires_at: float) -> str:
+    """What became of a code that nobody waits for any more."""
+    try:
+        if asked.call("DELETE", target)["withdrawn"]:
+            return "The code is withdrawn."
+    except Failed as error:
+        until = time.strftime("%H:%M:%S", time.localtime(expires_at))
+        return f"the code cannot be withdrawn and is valid until {until}: {error.message}"
+    return "a phone has used the code already; loomictl devices lists it"
 
 
 def _warn_unreachable(url: str) -> None:

@@ -109,13 +109,15 @@ SETTINGS: dict[str, Setting] = {
     ),
     "retention": Setting(values.parse_duration, "7d", "How long events and texts are kept."),
     "max_db_size": Setting(
-        values.parse_size, "1GiB", "How large the database may become; the oldest events go first."
+        values.size(values.MIN_DB_BYTES, 2**40),
+        "1GiB",
+        "How large the database may become; the oldest events go first.",
     ),
     "allow_insecure_bind": Setting(
         values.yes_no, "false", "Listen beyond this host without TLS (behind a VPN, say)."
     ),
     "max_frame_bytes": Setting(
-        values.whole(16_384, 67_108_864), "1048576", "Largest frame taken from a phone."
+        values.size(2**14, 2**26), "1MiB", "Largest frame taken from a phone."
     ),
 }
 
@@ -181,8 +183,10 @@ def _from_file(path: Path) -> _Found:
     found: _Found = {}
     for key, value in table.items():
         where = f"{path}:{_line_of(text, key)}"
+        shown = key if key.isprintable() else ascii(key)
+        if isinstance(value, dict):
+            raise ConfigError(f"{where}: {shown}: no tables are needed, only lines `key = value`")
         if key not in SETTINGS:
-            shown = key if key.isprintable() else ascii(key)
             raise ConfigError(f"{where}: {shown}: {_no_such(key, str)}")
         found[key] = _parsed(key, value, where)
         if isinstance(found[key], Path):  # a path in a file means: from that file

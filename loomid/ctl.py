@@ -33,6 +33,23 @@ class NotOurs(Failed):
     exit_code = 77
 
 
+class Interrupted(Failed):
+    """Ctrl-C: what a shell says of a process that this signal has ended."""
+
+    exit_code = 130
+
+
+class Commands(click.Group):
+    """Commands that Ctrl-C ends with a line of ours."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted") from None
+
+
 class Asked:
     """What the global options say, and the calls that turn failures into an exit."""
 

@@ -45,13 +45,16 @@ def directories(
 ) -> Iterator[dict[str, str | None]]:
     """Overrides with directories of the demo's own in place of those that nobody named.
 
-    A demo must not touch what a real loomid keeps; they are deleted at its end.
+    A demo must not touch what a real loomid keeps; they are deleted at its end. Nor must it
+    say where that one is reached: a loomid.toml is read only when it was named.
     """
     found = dict(overrides)
     with tempfile.TemporaryDirectory(prefix="loomid-demo-") as place:
         for name in ("state_dir", "runtime_dir"):
             if not found.get(name) and not environ.get(f"LOOMI_{name.upper()}"):
                 found[name] = str(Path(place) / name.removesuffix("_dir"))
+        if not found.get("config") and not environ.get("LOOMI_CONFIG"):
+            found["config"] = os.devnull
         yield found
 
 

@@ -108,6 +108,16 @@ class Devices:
         except TimeoutError:
             return None
 
+    async def withdraw(self, token_hash: bytes) -> bool:
+        """Make a token worthless; False when it was used already. Raises KeyError."""
+        minted = self._minted[token_hash]
+        if not await self._vault.remove_token(token_hash):
+            return False
+        self._minted.pop(token_hash, None)
+        if not minted.redeemed.done():
+            minted.redeemed.set_result(None)
+        return True
+
     async def pair(self, token: str, info: DeviceInfo, base: int) -> tuple[Device, Secret]:
         """Redeem a token: exactly one caller wins (LMP §3: single use)."""
         now = self._clock()

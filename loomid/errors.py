@@ -39,7 +39,7 @@ class PhoneError(LoomiError):
 
 class BadJson(PhoneError):
     code = "bad_json"
-    summary = "The frame is not a JSON object."
+    summary = "The frame is not JSON."
 
 
 class BadFrame(PhoneError):

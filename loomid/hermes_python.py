@@ -28,14 +28,18 @@ import importlib.metadata as m, importlib.util as u, json, sys
 sys.path[:] = [p for p in sys.path if p]
 own = u.find_spec("zmq") is not None
 sys.path.insert(0, sys.argv[1])
+why = None
 try:
     import zmq
-    zmq = zmq.__version__ if zmq.__file__.startswith(sys.argv[1]) else None
-except Exception:
-    zmq = None
+    found = zmq.__file__
+    zmq = zmq.__version__ if found.startswith(sys.argv[1]) else None
+    if zmq is None:
+        why = f"{found} comes first"
+except Exception as error:
+    zmq, why = None, " ".join(f"{type(error).__name__}: {error}".split())
 hermes = [d.version for d in m.distributions()
           if (d.metadata["Name"] or "").lower().startswith("hermes-agent")]
-print(json.dumps({"python": list(sys.version_info[:3]), "zmq": zmq, "own_zmq": own,
+print(json.dumps({"python": list(sys.version_info[:3]), "zmq": zmq, "why": why, "own_zmq": own,
                   "hermes": hermes[0] if hermes else None,
                   "runs_hermes": u.find_spec("hermes_cli") is not None}))
 """
@@ -51,6 +55,8 @@ class Interpreter:
     runs_hermes: bool
     zmq: str | None
     """Version of the pyzmq in the plugin's `_vendor`, when that loads."""
+    no_zmq: str | None
+    """Why it does not."""
     own_zmq: bool
     """It has a pyzmq of its own, which goes first."""
 
@@ -79,6 +85,7 @@ def probe(python: Path, vendor: Path) -> Interpreter:
         hermes_version=said["hermes"],
         runs_hermes=said["runs_hermes"],
         zmq=said["zmq"],
+        no_zmq=said["why"],
         own_zmq=said["own_zmq"],
     )
 
@@ -137,9 +144,11 @@ def vendor_pyzmq(interpreter: Interpreter, vendor: Path) -> str:
         raise InstallError(f"{vendor.parent}: {error.strerror}") from None
     try:
         _pip_install(interpreter.path, fresh)
-        version = probe(interpreter.path, fresh).zmq
-        if version is None:
-            raise InstallError(f"the pyzmq wheel does not load in {interpreter.path}")
+        loaded = probe(interpreter.path, fresh)
+        if loaded.zmq is None:
+            raise InstallError(
+                f"the pyzmq wheel does not load in {interpreter.path}: {loaded.no_zmq}"
+            )
         fresh.chmod(0o755)
         for path in (fresh, *fresh.rglob("*")):
             own(path, like)
@@ -150,7 +159,7 @@ def vendor_pyzmq(interpreter: Interpreter, vendor: Path) -> str:
         raise InstallError(f"{vendor}: {error.strerror}") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return version
+    return loaded.zmq
 
 
 def _pip_install(python: Path, target: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, NoReturn
 
 from loomid import values
+from loomid.errors import StorageFailing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -53,7 +56,12 @@ async def run(hub: Hub, mint: Mint, words: Sequence[str]) -> AsyncIterator[dict[
     else:
         drawn, token_hash = await mint(asked.name)
         yield {"say": drawn}
-        device = await hub.outcome(token_hash)
+        try:
+            device = await hub.outcome(token_hash)
+        except asyncio.CancelledError:  # whoever waited has gone
+            with contextlib.suppress(StorageFailing, KeyError):
+                await hub.withdraw(token_hash)
+            raise
         if device is None:
             yield {"error": "The code ran out; nothing was paired."}
         else:

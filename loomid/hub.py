@@ -134,6 +134,10 @@ class Hub:
         """Wait until the token was redeemed, or ran out (None). Raises KeyError."""
         return await self._devices.outcome(token_hash)
 
+    async def withdraw(self, token_hash: bytes) -> bool:
+        """Make a pairing token worthless; False when it was used. Raises KeyError."""
+        return await self._devices.withdraw(token_hash)
+
     def devices(self) -> list[DeviceStatus]:
         """The paired devices and how they are doing."""
         statuses = []
@@ -323,8 +327,19 @@ class Hub:
 
     def _left(self, phone: Phone) -> None:
         self._phones.discard(phone)
-        phone.place.leave()
-        code, cause = _end(phone)
+        device, (code, cause) = phone.device, _end(phone)
+        with contextlib.ExitStack() as steps:  # all are done, should one of them fail
+            steps.callback(phone.place.leave)
+            steps.callback(self._tell_end, phone, code, cause)
+            if self._closing is not None and not self._phones:
+                self._empty.set()
+            if device is not None:
+                steps.callback(self._devices.left, device.device_id)
+                if self._live.get(device.device_id) is phone:
+                    del self._live[device.device_id]
+                    self.tally.left(device.device_id, cause)
+
+    def _tell_end(self, phone: Phone, code: int, cause: str) -> None:
         self.tally.ended(code, cause)
         self._limited += phone.rate_limited
         self._told += phone.device is None
@@ -334,14 +349,6 @@ class Hub:
             *(_name(phone), code, cause, asyncio.get_running_loop().time() - phone.started),
             self._lag(phone),
         )
-        if phone.device is not None:
-            device_id = phone.device.device_id
-            if self._live.get(device_id) is phone:
-                del self._live[device_id]
-                self.tally.left(device_id, cause)
-            self._devices.left(device_id)
-        if self._closing is not None and not self._phones:
-            self._empty.set()
 
     @property
     def rate_limited(self) -> int:

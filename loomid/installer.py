@@ -37,6 +37,8 @@ def install(home: Path, python: Path | None, endpoint: str) -> list[str]:
     `python` is the interpreter that runs Hermes (found when None), `endpoint` where
     loomid listens. Raises InstallError with one line for people.
     """
+    # What is run for it runs elsewhere. Not resolved: a link's own place is what counts.
+    home = Path(os.path.abspath(home))  # noqa: PTH100
     if not home.is_dir():
         raise InstallError(
             f"there is no Hermes home at {home}: run Hermes once, or name it with --home"

@@ -34,6 +34,8 @@ SLICES = 16
 HANDSHAKE_S = 10.0
 TLS_BYTES = 16 * 1024
 """What is read of a TLS connection at once: one record."""
+GOODBYE_S = 1.0
+"""For the phone's end of TLS; the descriptor is held so long, by one that has no place any more."""
 RETRY_S = 0.05
 
 
@@ -64,7 +66,8 @@ class Stranger(Place, asyncio.Protocol):
     def leave(self) -> None:
         """It is known now, or gone."""
         super().leave()
-        if self.transport is not None:
+        # TLS's transport may know of no protocol any more once it was closed.
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.set_protocol(self._inner)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -178,6 +181,7 @@ class Reception:
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=None if self._context is None else HANDSHAKE_S,
+                ssl_shutdown_timeout=None if self._context is None else GOODBYE_S,
             )
         except OSError:  # TLS's errors and timeouts are such, too
             self.refused["tls"] += 1

@@ -97,15 +97,25 @@ MIN_DB_BYTES = 64 * 2**20
 """The write-ahead log and what phones may still resume from need their room."""
 
 
-def parse_size(value: object) -> int:
+def size(low: int, high: int) -> Callable[[object], int]:
     """Bytes, or a number with one of the units KiB, MiB, GiB, TiB."""
-    match = re.fullmatch(r"(\d{1,15})\s*((?:[KMGT]IB)?)", str(value).strip().upper(), re.ASCII)
-    if match is None or isinstance(value, bool):
-        raise ValueError('a size such as "1GiB", "512MiB" or a number of bytes is needed')
-    size = int(match[1]) * _SIZES[match[2]]
-    if not MIN_DB_BYTES <= size <= 2**40:
-        raise ValueError("between 64MiB and 1TiB")
-    return size
+
+    def parse(value: object) -> int:
+        match = re.fullmatch(r"(\d{1,15})\s*((?:[KMGT]IB)?)", str(value).strip().upper(), re.ASCII)
+        if match is None or isinstance(value, bool):
+            raise ValueError('a size such as "1GiB", "512MiB" or a number of bytes is needed')
+        found = int(match[1]) * _SIZES[match[2]]
+        if not low <= found <= high:
+            raise ValueError(f"between {size_text(low)} and {size_text(high)}")
+        return found
+
+    return parse
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in its largest whole unit, as `size` reads it."""
+    unit = max((u for u, length in _SIZES.items() if count % length == 0), key=_SIZES.__getitem__)
+    return f"{count // _SIZES[unit]}{unit.replace('I', 'i')}"
 
 
 def whole(low: int, high: int) -> Callable[[object], int]:

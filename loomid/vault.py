@@ -144,6 +144,11 @@ class Vault:
             *(token_hash, expires_at, name, created_at),
         )
 
+    async def remove_token(self, token_hash: bytes) -> bool:
+        """Forget a pairing token; False when it was used, or is not known."""
+        sql = "DELETE FROM token WHERE token_hash = ? AND used_at IS NULL"
+        return await self._change(sql, token_hash)
+
     async def redeem(
         self, token_hash: bytes, device: Device, now: float
     ) -> Literal["ok", "unknown", "used", "expired"]:

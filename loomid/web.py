@@ -218,7 +218,10 @@ class _Response(web.WebSocketResponse):
 
 
 class PhoneSocket:
-    """A phone's WebSocket: aiohttp reads, whole blobs of frames go to the transport."""
+    """A phone's WebSocket: aiohttp reads, whole blobs of frames go to the transport.
+
+    Of a transport that is closing nothing is asked: TLS's, closed twice, cannot answer.
+    """
 
     def __init__(
         self,
@@ -230,6 +233,9 @@ class PhoneSocket:
         self._writer = writer
         self._transport = transport
         self._said_goodbye = False
+        self._heard_goodbye = False
+        if transport.is_closing():
+            return
         transport.set_write_buffer_limits(high=HIGH_WATER)
         raw = transport.get_extra_info("socket")
         if raw is not None:
@@ -252,6 +258,7 @@ class PhoneSocket:
 
     def _closed(self, kind: WSMsgType, data: Any) -> SocketClosed:  # noqa: ANN401 - aiohttp's
         if kind is WSMsgType.CLOSE:
+            self._heard_goodbye = True
             return SocketClosed(data or 1005, "closed by the phone")
         if isinstance(data, WebSocketError):
             cause = _CAUSES.get(data.code, "cannot be read")
@@ -263,7 +270,7 @@ class PhoneSocket:
         if self._said_goodbye or self._transport.is_closing():
             return True
         self._transport.write(blob)
-        return self._transport.get_write_buffer_size() <= HIGH_WATER
+        return self.unsent <= HIGH_WATER
 
     async def drained(self) -> None:
         """Return when the transport can take more; a lost connection shows in `receive`."""
@@ -275,7 +282,7 @@ class PhoneSocket:
     @property
     def unsent(self) -> int:
         """Bytes that the kernel has not taken yet."""
-        return self._transport.get_write_buffer_size()
+        return 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
 
     def goodbye(self, code: int, reason: str) -> None:
         """Send a close frame, once; nothing is written after it."""
@@ -284,8 +291,8 @@ class PhoneSocket:
             self._transport.write(wsframe.close(code, reason))
 
     def drop(self) -> None:
-        """End the connection; a phone that takes nothing would keep it open for ever."""
-        if self._transport.get_write_buffer_size():
-            self._transport.abort()
-        else:
+        """End the connection, whatever the phone does: it may take nothing, or never end TLS."""
+        if self._heard_goodbye and not self._transport.is_closing() and not self.unsent:
             self._transport.close()
+        else:
+            self._transport.abort()

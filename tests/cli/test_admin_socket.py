@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import stat
 
+import aiohttp
 import pytest
 
 from loomid.adminclient import Refused
 from tests.support.daemon import Daemon
+from tests.support.plain_phone import PlainPhone
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,8 @@ def test_pair_refuses_nonsense(daemon, asked):
         ("GET", "/"),
         ("GET", "/pair"),
         ("GET", "/pair/zz/outcome"),
+        ("DELETE", "/pair/zz"),
+        ("DELETE", "/pair/" + "0" * 64),
         ("DELETE", "/devices/dev_none"),
         ("DELETE", "/devices"),
     ],
@@ -101,3 +106,23 @@ def test_a_pairing_code(daemon):
     assert len({len(line) for line in lines}) == 1
     assert len(lines[0]) <= 80
     assert made["qr"]["token"] not in daemon.log()
+
+
+async def test_a_code_is_withdrawn_unless_it_was_used(daemon):
+    def withdraw(made):
+        target = f"/pair/{made['token_ref']}"
+        return daemon.call("DELETE", target)["withdrawn"], target
+
+    made = await asyncio.to_thread(daemon.pair)
+    done, target = await asyncio.to_thread(withdraw, made)
+    assert done
+    with pytest.raises(Refused, match="no such pairing code"):
+        await asyncio.to_thread(daemon.call, "GET", f"{target}/outcome")
+    made = await asyncio.to_thread(daemon.pair)
+    async with aiohttp.ClientSession() as session:
+        phone = await PlainPhone.connect(session, daemon.url, token=made["qr"]["token"])
+        await phone.socket.close()
+    done, target = await asyncio.to_thread(withdraw, made)
+    assert not done
+    outcome = await asyncio.to_thread(daemon.call, "GET", f"{target}/outcome")
+    assert outcome["paired"]["device_id"] == phone.hello_ok["device_id"]

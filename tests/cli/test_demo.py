@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from loomid import demo, demo_phone, demo_script
+from loomid import config, demo, demo_phone, demo_script
 from tests.support.daemon import clean_environ
 
 KEYS = re.compile(r"\x1b\[[0-9;]*m")
@@ -185,6 +185,23 @@ def test_directories_of_its_own_unless_named(tmp_path):
         assert found["listen"] == "x"
         assert found["state_dir"] != found["runtime_dir"]
         assert all("loomid-demo-" in found[name] for name in ("state_dir", "runtime_dir"))
-    named = {"state_dir": str(tmp_path), "runtime_dir": None}
+    named = {"state_dir": str(tmp_path), "runtime_dir": None, "config": "x.toml"}
     with demo.directories(named, {"LOOMI_RUNTIME_DIR": "/x"}) as found:
         assert found == named
+
+
+def test_the_settings_of_a_real_loomid_are_not_the_demos(tmp_path):
+    """Its code would lead to the real one."""
+    path = tmp_path / ".config/loomid/loomid.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('public_url = "wss://real.example"\ntls_cert = "c"\ntls_key = "k"\n')
+    environ = {"HOME": str(tmp_path)}
+    for more, option, url in (
+        ({}, None, None),
+        ({}, str(path), "wss://real.example/ws"),
+        ({"LOOMI_CONFIG": str(path)}, None, "wss://real.example/ws"),
+        ({"LOOMI_PUBLIC_URL": "wss://x"}, None, "wss://x/ws"),
+    ):
+        with demo.directories({"config": option}, environ | more) as overrides:
+            found = config.load(overrides, environ | more)
+        assert (found.public_url, found.tls) == (url, "real" in (url or ""))

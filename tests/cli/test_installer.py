@@ -133,6 +133,23 @@ def registry():
         pytest.skip("no package index can be reached")
 
 
+def test_says_why_a_pyzmq_does_not_load(tmp_path):
+    (tmp_path / "zmq").mkdir()
+    (tmp_path / "zmq" / "__init__.py").write_text("raise ImportError('no such\\nlibrary')\n")
+    found = hermes_python.probe(ME, tmp_path)
+    assert (found.zmq, found.no_zmq) == (None, "ImportError: no such library")
+
+
+@pytest.mark.timeout(180)
+def test_a_home_named_from_here(home, bare, registry, monkeypatch):
+    """What is run for it runs elsewhere."""
+    monkeypatch.chdir(home.parent)
+    lines = install(Path("hermes home"), bare, ENDPOINT)
+    assert (home / "plugins" / "loomi" / "_vendor" / "zmq").is_dir()
+    assert any(str(home / "plugins" / "loomi") in line for line in lines)
+    assert install(Path("hermes home"), bare, ENDPOINT) == []
+
+
 @pytest.mark.timeout(180)
 def test_vendors_pyzmq_for_an_interpreter_without_pip(home, bare, registry):
     lines = install(home, bare, ENDPOINT)

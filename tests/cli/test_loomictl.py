@@ -77,9 +77,35 @@ async def test_pair_for_people(daemon, session):
         assert 20 <= int(left[1]) <= 30  # what is left of the code's life
         waiting.send_signal(signal.SIGINT)
         out, err = await asyncio.to_thread(waiting.communicate, timeout=10)
-    assert waiting.returncode != 0
-    assert "warning" not in told + err
-    assert "Traceback" not in out + err
+    assert waiting.returncode == 130
+    assert err == "loomictl: The code is withdrawn.\n"
+    assert "warning" not in told
+    assert "Traceback" not in out
+
+
+async def interrupted(waiting):
+    """What it says after Ctrl-C."""
+    waiting.send_signal(signal.SIGINT)
+    _, err = await asyncio.to_thread(waiting.communicate, timeout=10)
+    assert waiting.returncode == 130
+    assert "Aborted" not in err
+    return err
+
+
+async def test_a_withdrawn_code_pairs_nobody(daemon, session):
+    with begin(daemon.runtime_dir, "pair", "--json") as waiting:
+        code = json.loads(await asyncio.to_thread(waiting.stdout.readline))
+        assert "The code is withdrawn." in await interrupted(waiting)
+    with pytest.raises(AssertionError, match="unauthorized"):
+        await PlainPhone.connect(session, code["url"], token=code["token"])
+
+
+async def test_a_code_that_cannot_be_withdrawn(tmp_path):
+    with Daemon(tmp_path) as daemon, begin(daemon.runtime_dir, "pair", "--json") as waiting:
+        await asyncio.to_thread(waiting.stdout.readline)
+        (daemon.runtime_dir / "admin.sock").unlink()
+        said = await interrupted(waiting)
+    assert re.search(r"cannot be withdrawn and is valid until \d\d:\d\d:\d\d: loomid does", said)
 
 
 async def test_pair_that_nobody_answers(daemon):

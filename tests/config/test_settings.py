@@ -76,13 +76,18 @@ def test_every_key_from_a_file(tmp_path):
     [("64MiB", 64 << 20), ("67108864", 64 << 20), (1 << 40, 1 << 40), ("65536 kib", 64 << 20)],
 )
 def test_sizes(said, meant):
-    assert values.parse_size(said) == meant
+    assert values.size(64 << 20, 1 << 40)(said) == meant
 
 
 @pytest.mark.parametrize("said", ["63MiB", "2TiB", "1GB", "-1", "", "1.5GiB", 1e9, True, None])
 def test_what_is_no_size(said):
     with pytest.raises(ValueError, match=r"1GiB|between 64MiB"):
-        values.parse_size(said)
+        values.size(64 << 20, 1 << 40)(said)
+
+
+def test_the_largest_frame_takes_units():
+    assert config.load({}, NOTHING | {"LOOMI_MAX_FRAME_BYTES": "2MiB"}).max_frame_bytes == 2 << 20
+    assert "between 16KiB and 64MiB" in fault(environ={"LOOMI_MAX_FRAME_BYTES": "1KiB"})
 
 
 def test_where_the_file_is(tmp_path, monkeypatch):
@@ -186,6 +191,11 @@ def test_a_misspelt_key_is_told_its_name(tmp_path, key, meant):
 def test_a_fault_in_the_file_names_its_line(tmp_path, text, line):
     path = tmp_path / "l.toml"
     assert fault(write(path, text)).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize("text", ["[loomid]\nname = 'a'\n", "[listen]\n", "listen.port = 1\n"])
+def test_a_table_in_the_file(tmp_path, text):
+    assert "no tables are needed" in fault(write(tmp_path / "l.toml", text))
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

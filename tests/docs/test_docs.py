@@ -91,6 +91,14 @@ def test_every_setting():
         assert default.replace("`", "") == setting.default
 
 
+def test_every_bound_of_a_setting():
+    told = {row[1].strip("`"): row[3] for row in rows(README, "variable")}
+    for key in ("replay_window", "retention", "max_db_size", "max_frame_bytes"):
+        with pytest.raises(ValueError, match="between") as refused:
+            config.SETTINGS[key].parse("0")
+        assert str(refused.value) in told[key]
+
+
 def test_every_variable_that_is_no_setting():
     missing = [name for name in config.NOT_SETTINGS if name not in README]
     assert missing == []

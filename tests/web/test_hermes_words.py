@@ -14,6 +14,7 @@ import pytest
 
 from loomid import admin
 from tests.support.hub import Server, serving
+from tests.support.phone import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,6 +77,18 @@ async def test_pair_list_and_revoke(tmp_path, monkeypatch):
         status, _, err = await said(tmp_path, "revoke", phone.device_id)
         assert (status, err) == (1, f"there is no such device: {phone.device_id}\n")
         assert await said(tmp_path, "devices") == (0, "", "")
+
+
+async def test_a_code_that_nobody_waits_for_any_more(tmp_path):
+    async with owned(tmp_path) as server:
+        pairing = await hermes(tmp_path, "pair")
+        assert pairing.stdout is not None
+        await pairing.stdout.readline()
+        assert server.hub._devices._minted
+        pairing.kill()
+        await pairing.wait()
+        await until(lambda: not server.hub._devices._minted)
+        assert await server.vault.tokens() == []
 
 
 async def test_a_code_that_runs_out(tmp_path, monkeypatch):
