@@ -206,7 +206,10 @@ def draw(text: str) -> str:
 
 def _said(error: PhoneError) -> str:
     """An error for a phone in words for the owner: `It was decided. (choice: once, …)`."""
-    params = ", ".join(f"{name}: {value}" for name, value in error.params.items())
+    params = ", ".join(
+        f"{name}: {', '.join(value) if isinstance(value, list) else value}"
+        for name, value in error.params.items()
+    )
     return f"{error.message} ({params})" if params else error.message
 
 

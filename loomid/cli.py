@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {
     0: "done",
-    1: "refused or failed: the pairing code ran out, there is no such device, …",
+    1: "refused or failed: the pairing code ran out, there is no such device or event, …",
     2: "the command line is wrong",
     65: "the database is damaged, or none of this loomid",
     69: "no loomid is running, or it stopped while it was asked",
@@ -152,6 +152,10 @@ def _device_row(device: dict[str, Any]) -> tuple[str, ...]:
         state = "never seen"
     else:
         state = f"seen {span(time.time() - device['last_seen'])} ago"
+    if device["removed_in_s"] is not None:
+        state += f", removed in {span(device['removed_in_s'])} unless it comes back"
+    elif not device["confirmed"]:
+        state += ", not confirmed yet"
     phone = ", ".join(p for p in (device["model"], device["os"], device["app_version"]) if p)
     return device["device_id"], device["name"], state, phone or "-"
 
@@ -186,20 +190,21 @@ def status(asked: Asked, as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
+    if found["log"]["failing"]:
+        reason = found["log"]["reason"]
+        say(f"STORAGE FAILS ({reason}): events are not being stored; see the log")
+    if found["log"]["damaged"]:
+        click.echo("THE DATABASE IS DAMAGED; see loomictl db check")
     listening = ", ".join(found["listen"])
     click.echo(f"loomid {found['version']} (pid {found['pid']}), up {span(found['uptime_s'])}")
     click.echo(f"phones connect to {found['url']} (listening on {listening})")
     for line in _gateway_lines(found):
         say(line)
     connected = sum(d["connected"] for d in found["devices"])
-    click.echo(f"{len(found['devices'])} devices, {connected} connected")
-    click.echo(f"{found['pending_approvals']} approvals wait; log at {found['log']['position']}")
+    click.echo(f"{terminal.count(len(found['devices']), 'device')}, {connected} connected")
+    click.echo(f"{terminal.count(found['pending_approvals'], 'approval')} waiting")
     for line in _figure_lines(found["figures"]):
         say(line)
-    if found["log"]["failing"]:
-        click.echo("STORAGE FAILS: events are not being stored; see the log")
-    if found["log"]["damaged"]:
-        click.echo("THE DATABASE IS DAMAGED; see loomictl db check")
 
 
 def _gateway_lines(found: dict[str, Any]) -> list[str]:
@@ -227,7 +232,8 @@ def _figure_lines(figures: dict[str, Any]) -> list[str]:
         lost = ", ".join(f"{count} {reason}" for reason, count in figures["facts_lost"].items())
         lines.append(f"LOST before they were sent: {lost} (docs/metrics.md)")
     if figures["events_unencodable"]:
-        lines.append(f"LOST: {figures['events_unencodable']} events that cannot be JSON")
+        lost = terminal.count(figures["events_unencodable"], "event")
+        lines.append(f"LOST: {lost} that cannot be JSON")
     return lines
 
 
@@ -256,11 +262,13 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
     if device is not None:
         target += f"?device={quote(asked.device(device)['device_id'], safe='')}"
     found = asked.call("GET", target)
+    known = cli_trace.known(found)
     if as_json:
         show_json(found)
-        return
-    for line in cli_trace.lines(found):
+    for line in [] if as_json else cli_trace.lines(known):
         say(line)
+    if not known:
+        raise Failed(cli_trace.missing(found))
 
 
 main.add_command(db)

@@ -27,17 +27,19 @@ def approvals(asked: Asked, as_json: bool) -> None:
         click.echo("Hermes has asked for nothing yet.", err=True)
         return
     head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
-    table(head, [_approval_row(one) for one in found["approvals"]])
+    names = {one["device_id"]: one["name"] for one in asked.call("GET", "/devices")["devices"]}
+    table(head, [_approval_row(one, names) for one in found["approvals"]])
 
 
-def _approval_row(one: dict[str, Any]) -> tuple[str, ...]:
+def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
+    by = one["by"]
     when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
     command = " ".join(one["command"].split())
     return (
         one["approval_id"],
         one["state"],
         one["choice"] or one["answer"] or "-",
-        one["by"] or "-",
+        f"{names[by]} ({by})" if by in names else by or "-",
         f"{span(time.time() - when)} ago",
         one["task_id"] or "-",
         command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "…",

@@ -38,6 +38,14 @@ def _refused(status: int, *lines: str) -> click.exceptions.Exit:
     return click.exceptions.Exit(status)
 
 
+def _unusable(error: StartupError) -> click.exceptions.Exit:
+    from loomid import dbcheck
+
+    missing = isinstance(error, dbcheck.MissingError)
+    other = "; --state-dir (before db) names another place" if missing else ""
+    return _refused(error.exit_code, f"{error}{other}")
+
+
 @click.group()
 def db() -> None:
     """Check the database, back it up, restore it."""
@@ -53,11 +61,12 @@ def check(asked: Asked) -> None:
     try:
         findings = dbcheck.check(path)
     except StartupError as error:
-        raise _refused(error.exit_code, str(error)) from None
+        raise _unusable(error) from None
     free = dbcheck.free_on_disk(path)
-    click.echo(f"{path}: {_said(findings)}" + (f"; {_mib(free)} free on the disk" if free else ""))
+    room = "" if free is None else f"{size(free)} free on the disk"
+    click.echo(f"{path}: {'; '.join(filter(None, (_said(findings), room)))}")
     if findings.problems:
-        raise _refused(DAMAGED, *findings.problems)
+        raise _refused(DAMAGED, *(f"{path}: {one}" for one in findings.problems))
     click.echo("no fault was found")
 
 
@@ -71,10 +80,10 @@ def backup(asked: Asked, file: Path) -> None:
     try:
         findings = dbtool.backup(asked.state_dir() / database.FILE, file.absolute())
     except StartupError as error:
-        raise _refused(error.exit_code, str(error)) from None
+        raise _unusable(error) from None
     except dbtool.Unsound as unsound:
         raise _refused(DAMAGED, *unsound.problems) from None
-    click.echo(f"{file}: {_said(findings)}")
+    click.echo(f"Written and checked: {file} ({_said(findings)})")
 
 
 @db.command()
@@ -94,16 +103,28 @@ def restore(asked: Asked, file: Path) -> None:
     if done.former is not None:
         click.echo(f"the former database is now {done.former}")
     if done.back:
-        names = ", ".join(map(terminal.plain, done.back))
-        click.echo(f"paired again, though the former database had them no more: {names}")
+        click.echo("paired again, though the former database had them no more; to revoke them")
+        click.echo("(once loomid runs):")
+    for device_id, name in done.back:
+        click.echo(f"  {terminal.plain(name)}: loomictl revoke {device_id}")
 
 
 def _said(findings: Findings) -> str:
-    return (
-        f"schema {findings.schema}, {_mib(findings.size)} ({_mib(findings.free)} of it unused),"
-        f" {findings.events} events, {findings.devices} devices"
-    )
+    """What could be read."""
+    said = []
+    if findings.schema is not None:
+        said.append(f"schema {findings.schema}")
+    if findings.size is not None and findings.free is not None:
+        said.append(f"{size(findings.size)} ({size(findings.free)} of it unused)")
+    if findings.events is not None and findings.devices is not None:
+        said += [
+            terminal.count(findings.events, "event"),
+            terminal.count(findings.devices, "device"),
+        ]
+    return ", ".join(said)
 
 
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f} MiB"
+def size(number: int) -> str:
+    """Bytes in words."""
+    unit, name = (2**30, "GiB") if number >= 2**30 else (2**20, "MiB")
+    return f"{number / unit:.1f} {name}"

@@ -8,25 +8,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FATES = {
-    "too_old": "too old: it is no longer in memory, or from before loomid's start",
-    "none": "there is no such event: it is still to come, or the frame was no event",
-}
+_TOO_OLD = "too old: it is no longer in memory, or from before loomid's start"
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """What /trace answered. Where the id is an event of some devices, those alone."""
+def known(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of what /trace answered the devices to show: those that have (or had) such an event."""
+    devices = [one for one in found["devices"] if one["state"] != "none"]
+    traced = [one for one in devices if one["state"] == "traced"]
+    return [{**one, "event_id": found["event_id"]} for one in traced or devices]
+
+
+def missing(found: dict[str, Any]) -> str:
+    """Why there is none."""
     if not found["devices"]:
-        return ["no phone is paired"]
-    traced = [one for one in found["devices"] if one["state"] == "traced"]
+        return "no phone is paired"
+    event_id = found["event_id"]
+    return f"there is no event {event_id}: it is still to come, or the frame was no event"
+
+
+def lines(devices: list[dict[str, Any]]) -> list[str]:
+    """The ways of their events."""
     shown = []
-    for one in traced or found["devices"]:
-        head = f"{found['event_id']} of {one['name']} ({one['device_id']})"
-        shown.append(f"{head}: {one.get('type') or _FATES[one['state']]}")
+    for one in devices:
+        head = f"{one['event_id']} of {one['name']} ({one['device_id']})"
+        shown.append(f"{head}: {one.get('type') or _TOO_OLD}")
         if one["state"] == "traced":
             shown += [f"  {stage:<11}{line}" for stage, line in _stages(one)]
         elif "type" in one:
-            shown.append(f"  {_FATES[one['state']]}")
+            shown.append(f"  {_TOO_OLD}")
     return shown
 
 

@@ -73,23 +73,20 @@ class Asked:
 
     def hermes_endpoint(self) -> str:
         """Where a running loomid listens for Hermes, else where it would."""
-        try:
-            return str(self.call("GET", "/status")["hermes_endpoint"])
-        except Away:
-            try:
-                return config.client_config(self._overrides, os.environ).hermes_endpoint
-            except ConfigError as error:
-                raise Failed(str(error)) from None
+        return self._where("hermes_endpoint")
 
     def state_dir(self) -> Path:
         """Of a running loomid, else where it would be."""
         if self._overrides["state_dir"]:
             return Path(self._overrides["state_dir"]).absolute()
+        return Path(self._where("state_dir"))
+
+    def _where(self, key: str) -> str:
         try:
-            return Path(self.call("GET", "/status")["state_dir"])
+            return str(self.call("GET", "/status")[key])
         except Away:
             try:
-                return config.client_config(self._overrides, os.environ).state_dir
+                return str(getattr(config.client_config(self._overrides, os.environ), key))
             except ConfigError as error:
                 raise Failed(str(error)) from None
 
@@ -139,4 +136,4 @@ def span(seconds: float) -> str:
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)} {unit}"
-    return f"{max(0, int(seconds))} seconds"
+    return terminal.count(max(0, int(seconds)), "second")

@@ -45,18 +45,22 @@ _RULES = {
 """What always holds of a database that loomid wrote, as the number of exceptions."""
 
 
+class MissingError(StateError):
+    """There is no database."""
+
+
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was seen; without problems the file can be used."""
+    """What was seen, None where it could not be; without problems the file can be used."""
 
     problems: list[str]
-    schema: int = 0
-    size: int = 0
+    schema: int | None = None
+    size: int | None = None
     """Bytes, without the write-ahead log."""
-    free: int = 0
+    free: int | None = None
     """Bytes of these that hold nothing."""
-    events: int = 0
-    devices: int = 0
+    events: int | None = None
+    devices: int | None = None
 
 
 def look(path: Path) -> sqlite3.Connection:
@@ -77,13 +81,22 @@ def look(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def require(path: Path) -> None:
+    """Raises MissingError when there is no such file, StateError when it may not be seen."""
+    try:
+        if path.is_file():
+            return
+    except OSError as error:
+        raise StateError(f"{path}: {error.strerror}") from None
+    raise MissingError(f"there is no database {path}")
+
+
 def check(path: Path) -> Findings:
     """Look through all of a database.
 
     Raises StateError when there is none to be read, BusyError when it is held.
     """
-    if not path.is_file():
-        raise StateError(f"there is no database {path}")
+    require(path)
     if not path.stat().st_size:
         return Findings(["it is empty"])
     try:
@@ -106,7 +119,7 @@ def _findings(connection: sqlite3.Connection) -> Findings:
         return Findings([f"a newer loomid wrote it (schema {schema})"], schema)
     problems = [f"it is damaged: {line}" for line in _damage(connection)]
     problems += _foreign(connection, schema)
-    events = devices = 0
+    events = devices = None
     if schema and not problems:
         problems += _of_another_kind(connection)
     if schema and not problems:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomid import locks
 from loomid.database import FILE, MIGRATIONS, migrate
-from loomid.dbcheck import MOST_POSITION, Findings, check, look
+from loomid.dbcheck import MOST_POSITION, Findings, check, look, require
 from loomid.errors import BusyError, LoomiError, StateError
 from loomid.lmp.approvals import Entry
 
@@ -43,11 +43,11 @@ class Unsound(LoomiError):
 @dataclass(frozen=True, slots=True)
 class Restored:
     """What became of it: the copy's contents, where the former database is now, and the
-    names of phones that it did not know (any more)."""
+    ids and names of phones that it did not know (any more)."""
 
     findings: Findings
     former: Path | None
-    back: list[str]
+    back: list[tuple[str, str]]
 
 
 def backup(path: Path, target: Path) -> Findings:
@@ -58,7 +58,8 @@ def backup(path: Path, target: Path) -> Findings:
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as error:
-        raise StateError(f"{target}: {error.strerror}") from None
+        other = "; choose a new name" if isinstance(error, FileExistsError) else ""
+        raise StateError(f"{target}: {error.strerror}{other}") from None
     try:
         with _copied(path, target.parent, ".loomid-") as copy:
             findings = _sound(copy)
@@ -106,8 +107,7 @@ def _copied(source: Path, folder: Path, prefix: str) -> Iterator[Path]:
 
     One read transaction: commits go on, and nothing of deleted texts is in it.
     """
-    if not source.is_file():
-        raise StateError(f"there is no database {source}")
+    require(source)
     try:
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=".db", dir=folder)
         os.close(handle)
@@ -142,11 +142,11 @@ def _sync(path: Path) -> None:
 # ── what the present database knows better ──────────────────────────────────
 
 
-def _carry_over(path: Path, fresh: Path) -> list[str]:
+def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
     """Take over from the present database, if there is one, what a copy cannot know:
     positions that were reserved since, where devices count from, what was asked of Hermes.
 
-    The names of devices that the present one does not have.
+    The ids and names of devices that the present one does not have.
     """
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         migrate(connection)
@@ -168,7 +168,7 @@ def _carry_over(path: Path, fresh: Path) -> list[str]:
         _carry_answers(path, connection)
         ids = {row[0] for row in known}
         devices = connection.execute("SELECT device_id, name FROM device ORDER BY created_at")
-        return [name for device_id, name in devices if device_id not in ids]
+        return [(device_id, name) for device_id, name in devices if device_id not in ids]
 
 
 def _carry_answers(path: Path, connection: sqlite3.Connection) -> None:

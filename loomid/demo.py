@@ -26,7 +26,6 @@ from loomid import demo_phone, terminal, values
 from loomid.adminclient import AdminClient, NotRunning
 from loomid.config import ADMIN_SOCKET, DEFAULT_PORT
 from loomid.demo_phone import Phone
-from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -61,7 +60,7 @@ def directories(
 async def run(config: Config) -> None:
     """Play the demo until it is cancelled."""
     client = AdminClient(config.runtime_dir / ADMIN_SOCKET)
-    async with _agent(config.runtime_dir / SOCKET_NAME):
+    async with _agent(config):
         status = await _once_running(client)
         code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Phone"})
         say(f"loomid {status['version']} demo: everything is real but Hermes.\n")
@@ -93,13 +92,14 @@ async def _once_running(client: AdminClient) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def _agent(endpoint: Path) -> AsyncIterator[None]:
+async def _agent(config: Config) -> AsyncIterator[None]:
     """The scripted agent, in a process that ends when we do, however we end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "loomid.demo_agent",
-        f"ipc://{endpoint}",
+        config.hermes_endpoint,
+        *("--id-file", str(config.state_dir / "demo_gateway_id")),
         stdin=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None  # noqa: S101 - asked for one line above

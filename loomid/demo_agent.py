@@ -6,6 +6,7 @@ everything beyond this file is what a real gateway uses. It ends when its stdin 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import os
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,13 +102,19 @@ class Agent:
         **_more: object,
     ) -> dict[str, Any]:
         session = self._session(KEY + chat_id)
-        busy = session.turn is not None
+        turn = session.turn if session.turn is not None and session.turn.running else None
+        busy = turn is not None
         shown = text[: wire.PREVIEW_CHARS + 1]
         self._emit(wire.Injected(session.key, message_id, shown, mode, busy, device_id, request_id))
-        if mode == "interrupt":
-            self._stop(session)
-        session.waiting.append(Message(message_id, text))
-        session.woken.set()
+        if mode == "command":
+            self._script.obey(session.key, message_id, text)
+        elif mode == "steer" and turn is not None:
+            turn.folded.append(text)
+        else:
+            if mode == "interrupt":
+                self._stop(session)
+            session.waiting.append(Message(message_id, text))
+            session.woken.set()
         return {"session_key": session.key, "message_id": message_id}
 
     def _cancel(self, _id: str, session_key: str, turn_id: str, **_more: object) -> dict[str, Any]:
@@ -207,7 +215,7 @@ class Agent:
         if answer is not None:  # a failed turn has no such end, in Hermes neither
             self._emit(wire.TurnAnswered(id_, answer))
             self._emit(wire.TurnEnded(id_, turn.session_id, True, False, False, "text_response"))
-            self._script.send(turn, answer)
+            self._script.send(key, message_id, answer)
         self._emit(wire.ProcessingEnded(key, message_id, "success"))
 
 
@@ -226,7 +234,7 @@ class _Owner:
         self._loop.call_soon_threadsafe(self._answer, wire.typed(message))
 
 
-async def serve(endpoint: str, pace: float) -> None:
+async def serve(endpoint: str, pace: float, gateway_id: str) -> None:
     """Link to loomid and answer until stdin ends."""
 
     def emit(fact: Any) -> None:  # noqa: ANN401 - any fact of the wire
@@ -236,7 +244,7 @@ async def serve(endpoint: str, pace: float) -> None:
         link.reply(asdict(agent.execute(command)))
 
     owner = _Owner(asyncio.get_running_loop(), answer)
-    link = Link(_identity(), [endpoint], lambda: owner)
+    link = Link(_identity(gateway_id), [endpoint], lambda: owner)
     try:
         async with asyncio.TaskGroup() as group:
             agent = Agent(emit, group, pace)
@@ -262,10 +270,10 @@ async def _stdin_ends() -> None:
         pass
 
 
-def _identity() -> dict[str, Any]:
+def _identity(gateway_id: str) -> dict[str, Any]:
     stat = Path("/proc/self/stat")
     return {
-        "gateway_id": secrets.token_hex(8),
+        "gateway_id": gateway_id,
         "boot": secrets.token_hex(8),
         "pid": os.getpid(),
         "stat": stat.read_text() if stat.exists() else "",
@@ -277,12 +285,26 @@ def _identity() -> dict[str, Any]:
     }
 
 
+def _gateway_id(path: Path | None) -> str:
+    """The id kept there, made once; without a path that of this process."""
+    fresh = secrets.token_hex(8)
+    if path is None:
+        return fresh
+    with suppress(FileExistsError), path.open("x") as new:
+        new.write(fresh)
+    return path.read_text() or fresh
+
+
 def main() -> None:
-    """`python -m loomid.demo_agent ENDPOINT [SECONDS BETWEEN WORDS]`"""
+    """`python -m loomid.demo_agent ENDPOINT [SECONDS BETWEEN WORDS] [--id-file FILE]`"""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("endpoint")
+    parser.add_argument("pace", type=float, nargs="?", default=PACE_S)
+    parser.add_argument("--id-file", type=Path)
+    asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="demo agent: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for loomid, which closes our stdin
-    pace = float(sys.argv[2]) if len(sys.argv) > 2 else PACE_S
-    asyncio.run(serve(sys.argv[1], pace))
+    asyncio.run(serve(asked.endpoint, asked.pace, _gateway_id(asked.id_file)))
 
 
 if __name__ == "__main__":

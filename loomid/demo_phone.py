@@ -43,7 +43,8 @@ class Phone:
     show: Callable[[str], None]
     task_id: str | None = None
     run_id: str | None = None
-    approvals: list[str] = field(default_factory=list)
+    approvals: dict[str, str | None] = field(default_factory=dict)
+    """Those that wait, the oldest first, and the task of each."""
     _request: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _shown: str | None = None
     """The kind of text in whose middle the screen is."""
@@ -88,7 +89,7 @@ class Phone:
             case "/help":
                 self._line(f"Write:\n{words(keys=True)}")
             case "/once" | "/session" | "/deny" if self.approvals:
-                answer = {"approval_id": self.approvals[0], "choice": line[1:]}
+                answer = {"approval_id": next(iter(self.approvals)), "choice": line[1:]}
                 await self._send(socket, "approval.resolve", request_id=request_id, **answer)
             case "/stop" if self.run_id is not None:
                 await self._send(socket, "run.cancel", request_id=request_id, run_id=self.run_id)
@@ -99,6 +100,8 @@ class Phone:
                 self._line("There is nothing to answer or to stop.")
             case _:
                 to = {"task_id": self.task_id} if self.task_id else {}
+                if to and self.task_id in self.approvals.values():
+                    self._line("queued; to answer write /once, /session or /deny")
                 await self._send(socket, "session.send", request_id=request_id, text=line, **to)
 
     async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -132,12 +135,11 @@ class Phone:
             case frames.Notification():
                 self._line(f"NOTIFICATION {payload.text}")
             case frames.ApprovalRequired():
-                self.approvals.append(payload.approval_id)
+                self.approvals[payload.approval_id] = payload.task_id
                 offered = ", ".join(f"/{choice.choice}" for choice in payload.choices)
                 self._line(f"APPROVE? {payload.command} ({payload.description}): {offered}")
             case frames.ApprovalResolved():
-                if payload.approval_id in self.approvals:
-                    self.approvals.remove(payload.approval_id)
+                self.approvals.pop(payload.approval_id, None)
                 self._line(f"decided: {payload.choice}")
             case _:
                 self._take_run(frame, payload)

@@ -7,6 +7,7 @@ import contextlib
 import re
 import secrets
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,14 @@ class Turn:
     call: int = 0
     """Calls of the model so far."""
     task: asyncio.Task[None] | None = None
+    folded: deque[str] = field(default_factory=deque)
+    """Messages that came into the turn and have no answer yet."""
+
+    @property
+    def running(self) -> bool:
+        """Its first call of the model was made, and it still takes messages."""
+        task = self.task
+        return self.call > 0 and task is not None and not (task.done() or task.cancelling())
 
 
 @dataclass
@@ -59,9 +68,17 @@ class Script:
     pace: float
     approvals: dict[str, asyncio.Future[tuple[str, str]]] = field(default_factory=dict)
     """Open questions: approval id → (choice, command id)."""
+    allowed: set[str] = field(default_factory=set)
+    """Keys of the sessions that need not ask any more."""
 
     async def play(self, turn: Turn) -> str | None:
         """The turn that the first word asks for; returns the final text, None if it failed."""
+        answer = await self._first(turn)
+        while answer is not None and turn.folded:
+            answer = await self._say(turn, f"You added: {turn.folded.popleft()}")
+        return answer
+
+    async def _first(self, turn: Turn) -> str | None:
         word = (turn.text.lower().split() or [""])[0].strip(".,!?:")
         match word:
             case "tool":
@@ -80,13 +97,15 @@ class Script:
             case _:
                 return await self._say(turn, f"You wrote: {turn.text}")
 
-    def send(self, turn: Turn, text: str) -> None:
-        """A text delivered to the chat, as Hermes does at the end of a turn."""
-        chat = turn.session_key.removeprefix(KEY)
+    def send(self, key: str, message_id: str, text: str) -> None:
+        """A text delivered to the chat of a message, as Hermes does at the end of a turn."""
         id_ = f"m{secrets.token_hex(4)}"
-        self.emit(
-            wire.Sent(chat, turn.session_key, id_, text, turn.message_id, True, False, False, None)
-        )
+        chat = key.removeprefix(KEY)
+        self.emit(wire.Sent(chat, key, id_, text, message_id, True, False, False, None))
+
+    def obey(self, key: str, message_id: str, command: str) -> None:
+        """Answer a command; the demo has none that does anything."""
+        self.send(key, message_id, f"Hermes would do what {command} says; the demo only says so.")
 
     async def _tool(self, turn: Turn) -> str:
         await self._say(turn, "Let me look.", tool_calls=1)
@@ -97,7 +116,10 @@ class Script:
     async def _danger(self, turn: Turn) -> str:
         await self._say(turn, "", tool_calls=1)
         async with self._tool_call(turn, "terminal", COMMAND) as call:
-            choice = await self._ask(turn, call)
+            allowed = turn.session_key in self.allowed
+            choice = "session" if allowed else await self._ask(turn, call)
+            if choice == "session":
+                self.allowed.add(turn.session_key)
             call["status"] = "ok" if choice in {"once", "session"} else "blocked"
         told = {
             "deny": "You said no, so nothing was done.",
@@ -139,7 +161,7 @@ class Script:
     async def _fail(self, turn: Turn) -> None:
         error = "HTTP 500: the model's server failed (this is what the demo was asked for)"
         await self._say(turn, "I was about to", error=error)
-        self.send(turn, f"The model failed: {error}")
+        self.send(turn.session_key, turn.message_id, f"The model failed: {error}")
 
     async def _notify(self, turn: Turn) -> str:
         said = await self._say(turn, "A notification follows, as a scheduled job would send it.")

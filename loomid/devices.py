@@ -75,6 +75,13 @@ class Devices:
         """The device, unless it was revoked."""
         return self._known.get(device_id)
 
+    def removed_in(self, device_id: str) -> float | None:
+        """The seconds that a device which is away has to come back and confirm itself."""
+        if device_id not in self._gone_at:
+            return None
+        gone_for = asyncio.get_running_loop().time() - self._gone_at[device_id]
+        return max(0.0, self._claim_within_s - gone_for)
+
     def snapshot_told(self, device_id: str, begin: int, end: int) -> None:
         """A device is being told a snapshot, from one position to another."""
         self._snapshots[device_id] = begin, end

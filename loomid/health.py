@@ -25,6 +25,8 @@ class Health:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.failing_since: float | None = None
         """Unix time in seconds; None: it works."""
+        self.reason: str | None = None
+        """Why it fails, as SQLite says it."""
         self.damaged = False
         """Something that is not what was once written there was read."""
         self.fails = asyncio.Event()
@@ -37,9 +39,10 @@ class Health:
         self.met(error)
         if self.failing_since is None:
             self.failing_since = self._clock()
+            self.reason = str(error) or "too slow"
             self.works.clear()
             self.fails.set()
-            log.error("cannot store: %s; trying until it works", str(error) or "too slow")
+            log.error("cannot store: %s; trying until it works", self.reason)
 
     def unreadable(self, error: sqlite3.Error) -> StorageFailing:
         """Something could not be read: what to tell who asked."""
@@ -59,6 +62,6 @@ class Health:
         """Something was stored."""
         if self.failing_since is not None:
             log.warning("stored again after %.1f s", self._clock() - self.failing_since)
-            self.failing_since = None
+            self.failing_since = self.reason = None
             self.fails.clear()
             self.works.set()

@@ -68,11 +68,13 @@ class HubConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """A device, whether it is connected, and how many events it is behind."""
+    """A device, whether it is connected, how many events it is behind, and in how many
+    seconds it is removed unless it comes back."""
 
     device: Device
     connected: bool
     lag: int
+    removed_in_s: float | None
 
 
 class Hub:
@@ -120,7 +122,7 @@ class Hub:
             while True:
                 self._told = 0
                 await asyncio.sleep(min(HOUSEKEEPING_S, self.config.claim_within_s))
-                with _tried_again():
+                with contextlib.suppress(StorageFailing):  # tried again; the journal has it
                     await self._devices.tend(self._live.keys())
                 self.tally.keep({device.device_id for device in self._devices.all()})
 
@@ -145,7 +147,8 @@ class Hub:
             phone = self._live.get(device.device_id)
             connected = phone is not None and phone.ended is None
             lag = self._lag(phone) if phone is not None and connected else 0
-            statuses.append(DeviceStatus(device, connected, lag))
+            removed_in = None if connected else self._devices.removed_in(device.device_id)
+            statuses.append(DeviceStatus(device, connected, lag, removed_in))
         return statuses
 
     async def revoke(self, device_id: str) -> bool:
@@ -315,7 +318,7 @@ class Hub:
                 phone.drop()
             await self._emptied(DROP_WITHIN_S)
         self._pace.stop()  # not before: what phones are still told may wait for a commit
-        with _tried_again():
+        with contextlib.suppress(StorageFailing):
             await self._devices.save(SAVED_AT_END)
 
     async def _emptied(self, within_s: float) -> bool:
@@ -370,15 +373,6 @@ class Hub:
             return self._log.behind(phone.outbox.cursor)
         except Gone:
             return self._log.window
-
-
-@contextlib.contextmanager
-def _tried_again() -> Iterator[None]:
-    """A disk that fails does not end what can go on without it."""
-    try:
-        yield
-    except StorageFailing:
-        log.error("cannot store what is new about devices yet")
 
 
 def _end(phone: Phone) -> tuple[int, str]:

@@ -57,6 +57,9 @@ def hold_state(path: Path) -> Locks:
     locks = Locks()
     try:
         locks.take(path / "state.lock", "state")
+    except BusyError as busy:
+        locks.release()
+        raise BusyError(f"stop loomid first: {busy}") from None
     except BaseException:
         locks.release()
         raise

@@ -72,7 +72,7 @@ class Shown:
             try:
                 await self._ledger.shown(seen, self._clock())
             except sqlite3.Error as error:
-                log.info("cannot note who was shown an approval: %s", error)
+                log.debug("cannot note who was shown an approval: %s", error)
             else:
                 self._noted |= seen.keys()
         return not waiting.keys() <= self._noted  # some may have ended meanwhile

@@ -64,6 +64,7 @@ class Status:
                 "window": self._events.window,
                 "failing": self._events.health.failing_since is not None,
                 "failing_since": self._events.health.failing_since,
+                "reason": self._events.health.reason,
                 "damaged": self._events.health.damaged,
             },
         }
@@ -98,6 +99,7 @@ def device_json(status: DeviceStatus) -> dict[str, Any]:
         "created_at": device.created_at,
         "last_seen": device.last_seen,
         "confirmed": device.confirmed,
+        "removed_in_s": status.removed_in_s,
         "model": device.model,
         "os": device.os,
         "app_version": device.app_version,

@@ -10,6 +10,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
+def count(number: int, noun: str) -> str:
+    """A number of things whose plural has an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def qr(drawn: str) -> str:
     """A drawn QR code. On a terminal its colours are said aloud: a theme's may not scan."""
     if not sys.stdout.isatty():

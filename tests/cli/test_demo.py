@@ -113,9 +113,13 @@ def test_the_main_job_in_a_terminal(terminal, tmp_path):
     terminal.expect("run completed")
     terminal.write("danger")
     terminal.expect(r"APPROVE\? rm -rf ./build .*: /once, /session, /deny")
+    terminal.write("deny")  # no button, but a message for the agent
+    terminal.expect("queued; to answer write /once")
     terminal.write("/deny")
     terminal.expect("decided: deny")
     terminal.expect("You said no")
+    terminal.expect("run completed")
+    terminal.expect("You wrote: deny")
     terminal.expect("run completed")
     terminal.write("fail")
     terminal.expect("run failed")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
+from loomid.ctl import span
+from loomid.terminal import count
 from tests.support.daemon import Daemon
 from tests.support.loomictl import begin, loomictl
 from tests.support.plain_phone import PlainPhone
@@ -160,6 +162,37 @@ async def test_status(daemon):
     told = await ctl(daemon, "status")
     assert told.returncode == 0
     assert f"pid {daemon.pid}" in told.stdout
+    assert str(found["log"]["position"]) not in told.stdout
+
+
+async def test_a_phone_that_must_come_back_is_shown_as_such(daemon, session):
+    async def state_of(device):
+        listed = (await ctl(daemon, "devices")).stdout.splitlines()
+        return next(line for line in listed if device in line)
+
+    phone = await paired(session, daemon, "newcomer")
+    device = phone.hello_ok["device_id"]
+    assert "connected, not confirmed yet" in await state_of(device)
+    await phone.socket.close()
+    async with asyncio.timeout(10):
+        while "removed in 9 minutes unless it comes back" not in await state_of(device):
+            pass
+    again = await PlainPhone.connect(
+        session, daemon.url, device_id=device, credential=phone.hello_ok["credential"]
+    )
+    assert "confirmed" not in await state_of(device)
+    await again.socket.close()
+    async with asyncio.timeout(10):
+        while "ago" not in (line := await state_of(device)):
+            pass
+    assert "removed" not in line
+
+
+def test_numbers_and_their_nouns(capsys):
+    assert [span(s) for s in (0, 1, 2, 119, 120)] == [
+        "0 seconds", "1 second", "2 seconds", "119 seconds", "2 minutes"
+    ]  # fmt: skip
+    assert [count(n, "device") for n in (0, 1, 2)] == ["0 devices", "1 device", "2 devices"]
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,8 @@ async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
         assert (await approve(daemon, name, "yes")).returncode == 2
         unoffered = await approve(daemon, name, "always")
         assert (unoffered.returncode, "not offered" in unoffered.stderr) == (1, True)
+        offered = [one["choice"] for one in got.payload["choices"]]
+        assert f"(choices: {', '.join(offered)})" in unoffered.stderr
         done = await approve(daemon, name.removeprefix("apr_")[:8], "deny")
         assert (done.returncode, done.stdout) == (0, "Applied: deny.\n")
         late = await approve(daemon, name, "once")
@@ -219,6 +221,12 @@ async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
         listed = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals", "--json")
         (row,) = json.loads(listed.stdout)["approvals"]
         assert (row["state"], row["choice"], row["device_id"]) == ("applied", "deny", "loomictl")
+        host.ask("s2", command="make")
+        body = {"approval_id": await asked(phone, "make"), "choice": "once", "request_id": "r1"}
+        await phone.request("approval.resolve", **body)
+        await find(phone, "approval.resolved", approval_id=body["approval_id"])
+        table = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals")
+        assert f" once    Pixel ({phone.phone.device_id}) " in table.stdout
 
 
 class Process:

@@ -254,6 +254,7 @@ def words_of(name):
         "ApprovalResolved.decided_by",
         "ApprovalResolved.outcome",
         "Notification.category",
+        "RunResult.state",
         "SessionSend.mode",
         "TaskList.status_filter",
     ],

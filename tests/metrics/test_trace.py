@@ -101,9 +101,16 @@ async def test_each_phone_counts_its_own_events(world):
 
 
 async def test_no_such_event_and_no_phone(world):
-    assert await ctl(world, "e_5") == "no phone is paired\n"
-    async with world.paired():
-        assert "there is no such event" in await ctl(world, "e_999999999")
+    for said in ("no phone is paired", "there is no event e_999999999"):
+        for form, out in (((), ""), (("--json",), "{")):
+            done = await asyncio.to_thread(
+                loomictl, world.daemon.runtime_dir, "trace", "e_999999999", *form
+            )
+            assert (done.returncode, done.stdout[:1], done.stderr.count("\n")) == (1, out, 1)
+            assert said in done.stderr
+        for name in ("first", "second"):
+            async with world.paired(name):
+                pass
 
 
 async def test_after_a_restart_it_is_too_old(world):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomid import dbtool
+from loomid import cli_db, dbtool
 from loomid.errors import BusyError, StateError
 from loomid.lmp.approvals import OWNER, Claim
 from loomid.log import Batch
@@ -62,7 +62,9 @@ async def test_a_copy_put_back(daemon: Daemon, tmp_path: Path) -> None:
     async with on_stage(daemon) as (stage, c):
         revoked = stage.away
         code, said, _ = await a_db(daemon, "backup", copy)
-        assert (code, "2 devices" in said) == (0, True)
+        assert (code, said.startswith(f"Written and checked: {copy}"), "2 devices" in said) == (
+            *(0, True, True),
+        )
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         code, said, _ = await a_db(daemon, "check")
         assert (code, said.splitlines()[-1]) == (0, "no fault was found")
@@ -72,13 +74,15 @@ async def test_a_copy_put_back(daemon: Daemon, tmp_path: Path) -> None:
         later = await paired(daemon)
         await asyncio.to_thread(daemon.call, "DELETE", f"/devices/{revoked.device_id}")
         code, _, said = await a_db(daemon, "restore", copy)
-        assert (code, f"pid {daemon.pid}" in said) == (75, True)
+        assert (code, "stop loomid first" in said, f"pid {daemon.pid}" in said) == (75, True, True)
         assert c.closed is None
         await asyncio.to_thread(daemon.kill)
         assert await c.wait_closed()
         seen = stage.phone.last_seq
         code, said, _ = await a_db(daemon, "restore", copy)
-        assert (code, "had them no more: Pixel" in said) == (0, True), said
+        assert code == 0
+        assert f"  Pixel: loomictl revoke {revoked.device_id}\n" in said
+        assert said.count("loomictl revoke") == 1
         (former,) = daemon.state_dir.glob("loomid.db.*Z")
         assert f"the former database is now {former}" in said
         await asyncio.to_thread(daemon.start)
@@ -107,7 +111,7 @@ def test_a_copy_takes_the_place_of_no_file(daemon: Daemon, tmp_path: Path) -> No
     daemon.start()
     (tmp_path / "mine").write_text("dear")
     code, _, said = db(daemon, "backup", tmp_path / "mine")
-    assert (code, "File exists" in said) == (73, True)
+    assert (code, "File exists; choose a new name" in said) == (73, True)
     assert (tmp_path / "mine").read_text() == "dear"
     assert db(daemon, "backup", tmp_path / "no" / "where")[0] == 73
 
@@ -349,10 +353,12 @@ def test_what_is_no_sound_copy_is_not_put_back(
     assert db(daemon, "restore", tmp_path / "nothing")[0] == 73
 
 
-def test_no_database(daemon: Daemon) -> None:
+def test_no_database(daemon: Daemon, tmp_path: Path) -> None:
     for command in ("check", "backup", "restore"):
-        code, _, error = db(daemon, command, *(["/nowhere/f"] if command != "check" else []))
+        file = {"backup": tmp_path / "copy", "restore": "/nowhere/f"}.get(command)
+        code, _, error = db(daemon, command, *([file] if file else []))
         assert (code, error.count("\n")) == (73, 1), command
+        assert ("--state-dir" in error) == (command != "restore")  # that lacks its FILE
 
 
 def test_a_copy_starts_a_new_machine(daemon: Daemon, tmp_path: Path) -> None:
@@ -366,6 +372,40 @@ def test_a_copy_starts_a_new_machine(daemon: Daemon, tmp_path: Path) -> None:
     assert {one.name for one in daemon.state_dir.iterdir()} == {"loomid.db", "state.lock"}
     daemon.start()
     assert daemon.stop(signal.SIGINT) == 0
+
+
+def test_a_full_disk_is_said_to_have_nothing_free(daemon: Daemon) -> None:
+    with disk.small_disk(daemon.state_dir, 2 * 2**20):
+        daemon.start()
+        daemon.kill()
+        with disk.filled(daemon.state_dir):
+            _, said, _ = db(daemon, "check")
+        assert "; 0.0 MiB free on the disk" in said
+
+
+@pytest.mark.parametrize("fault", ["header", "event"])
+def test_no_figures_of_what_cannot_be_read(daemon: Daemon, fault: str) -> None:
+    daemon.start()
+    for _ in range(40):
+        daemon.pair()
+    assert daemon.stop() == 0
+    path = daemon.state_dir / "loomid.db"
+    if fault == "header":
+        disk.damage_header(path)
+    else:
+        disk.damage(path, fault)
+    code, said, error = db(daemon, "check")
+    assert code == 65
+    assert all(line.startswith(f"loomictl: {path}: it is damaged") for line in error.splitlines())
+    assert "schema" not in said
+    assert "event" not in said.removeprefix(str(path))
+    assert "device" not in said
+    assert "0.0 MiB" not in said
+
+
+def test_sizes_in_words() -> None:
+    assert cli_db.size(3 * 2**29) == "1.5 GiB"
+    assert cli_db.size(3 * 2**19) == "1.5 MiB"
 
 
 async def test_what_check_finds(tmp_path: Path, daemon: Daemon) -> None:

@@ -119,7 +119,11 @@ async def refused_meanwhile(stage: Stage, c: Connection, unused: str) -> None:
     """While the disk fails: phones are told and answered, and nothing is begun."""
     stage.say(20)
     status = await stage.told(c, "failing")
+    told = await asyncio.to_thread(loomictl, stage.daemon.runtime_dir, "status")
     log = (await asyncio.to_thread(stage.daemon.status))["log"]
+    first, *rest = told.stdout.splitlines()
+    assert first.startswith(f"STORAGE FAILS ({log['reason']}): ")
+    assert not [line for line in rest if "STORAGE" in line]
     assert (log["failing"], log["failing_since"]) == (True, status["since"])
     asked = await c.request("session.send", text="hi", request_id="r1")
     assert (asked.type, asked.payload["code"]) == ("error", "storage_failing"), asked
@@ -190,6 +194,17 @@ async def test_a_full_disk(daemon: Daemon) -> None:
 async def test_another_process_holds_the_database(daemon: Daemon) -> None:
     journal = await outlasted(daemon, lambda: disk.locked(daemon.state_dir / "loomid.db"))
     assert "database is locked" in journal
+
+
+async def test_devices_that_cannot_be_stored_add_no_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as server:
+        await server.paired()
+        with disk.locked(tmp_path / "loomid.db"):
+            await server.hub.close()
+    lines = [record.getMessage() for record in caplog.records if "cannot" in record.getMessage()]
+    assert lines == ["cannot store: database is locked; trying until it works"]
 
 
 async def test_errors_of_input_and_output(daemon: Daemon) -> None:

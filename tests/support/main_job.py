@@ -11,6 +11,7 @@ from tests.support.phone import Phone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from tests.support.daemon import Daemon
 
@@ -18,10 +19,13 @@ SAID = "You wrote: hello"
 
 
 @asynccontextmanager
-async def demo_agent(daemon: Daemon) -> AsyncIterator[None]:
+async def demo_agent(
+    daemon: Daemon, pace: str = "0", id_file: Path | None = None
+) -> AsyncIterator[None]:
     """The agent's process, linked to a daemon; it ends with the block."""
+    where = [daemon.hermes_endpoint, pace, *(["--id-file", id_file] if id_file else [])]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "loomid.demo_agent", daemon.hermes_endpoint, "0", stdin=-1
+        sys.executable, "-m", "loomid.demo_agent", *where, stdin=-1
     )
     try:
         async with asyncio.timeout(20):
