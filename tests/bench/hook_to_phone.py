@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 def host(socket: str, rate: float, seconds: float, pad: int) -> None:
     """The host process: deltas at a steady pace, each told on stdout too."""
     turn = f"s:s:{os.getpid()}"
-    link = linked(socket, boot=turn)
+    link = linked(socket, boot=f"boot{os.getpid()}")
     started = {"turn_id": turn, "session_id": "s", "session_key": "agent:main:loomi:dm:b"}
     link.emit("turn.started", started | {"platform": "loomi", "model": "none", "text": "go"})
     due = time.monotonic()
