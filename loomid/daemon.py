@@ -189,7 +189,7 @@ def tune_interpreter() -> None:
     start-up made stays: no collection of garbage need look at it again. And collections are
     rarer than by default: when many phones came at once, each full one took 50 ms.
     """
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
     gc.set_threshold(10_000, 50, 10)
     gc.freeze()
 

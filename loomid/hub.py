@@ -23,7 +23,7 @@ from loomid.log import Gone
 from loomid.outbox import Templates
 from loomid.pace import Pace
 from loomid.phone import Admission, Phone
-from loomid.resume import SNAPSHOT, Start, at_rest, replayed, resume
+from loomid.resume import SNAPSHOT, Start, replayed, resume
 from loomid.tally import Tally
 from loomid.turnstile import Turnstile
 
@@ -284,7 +284,7 @@ class Hub:
 
     async def remind(self, approval_id: str, returned: frames.Returned) -> None:
         """Tell every phone again of an approval that waits: an answer did not reach Hermes."""
-        await at_rest(self._log, partial(self._remind, approval_id, returned))
+        await self._log.at_rest(partial(self._remind, approval_id, returned))
 
     def _remind(self, approval_id: str, returned: frames.Returned) -> None:
         placed = self._log.projection.waiting().get(approval_id)

@@ -10,33 +10,33 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections import Counter
-from dataclasses import astuple, replace
-from typing import TYPE_CHECKING
-
-import msgspec
+from collections import Counter, deque
+from typing import TYPE_CHECKING, TypeVar
 
 from loomid import givenup
 from loomid.batch import Batch
 from loomid.database import BUGS
 from loomid.givenup import GivenUp
-from loomid.lmp import envelope, facts, frames, placeholder
-from loomid.lmp.frames import Event
-from loomid.lmp.projection import Projection, mark
+from loomid.lmp import envelope, frames, placeholder
+from loomid.lmp.projection import Projection
 from loomid.positions import Exhausted, Positions
 from loomid.ring import MAX_BYTES, Entry, Gone, Ring
 from loomid.room import MAX_DB_BYTES
+from loomid.rows import Rows, event_of
 from loomid.stamps import Stamps
-from loomid.store import Rows
 from loomid.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from loomid.store import EventRow, Store
+    from loomid.lmp.frames import Event
+    from loomid.rows import EventRow, Ready
+    from loomid.store import Store
 
 __all__ = ["Batch", "Entry", "Exhausted", "Gone", "Log"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("loomid.log")
 
@@ -45,30 +45,12 @@ RETENTION_S = 7 * 86_400.0
 COMMIT_S = 1.0
 LONGEST_COMMIT_S = 16.0  # what is too large for the first limit must get through, too
 BACKOFF_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
-NOT_A_TURN = "~"  # how the tags begin that are not turn ids
 COMMIT_BYTES = 16_384  # what a commit adds to the write-ahead log, about, besides payloads
-
-
-Ready = tuple[Event, str, bytes]
-"""An event, its type, and its payload as JSON."""
 
 
 def _patience(failures: int) -> float:
     """How long the next attempt at a batch may take."""
     return min(COMMIT_S * 2.0 ** min(failures, 10), LONGEST_COMMIT_S)
-
-
-def _event(row: EventRow) -> Event:
-    _, ts, type_, task_id, run_id, _, body = row
-    payload = msgspec.json.decode(body, type=frames.EVENTS[type_])
-    return frames.Event(payload, ts, task_id, run_id)
-
-
-def _size(rows: Rows) -> int:
-    """Bytes of a batch; facts are overwritten once they are needed no more."""
-    size = sum(len(row[-1]) for row in rows.events)
-    size += 2 * sum(len(row[7]) for row in rows.facts)
-    return size + 2 * sum(len(row[4]) for row, _ in rows.merges)
 
 
 def _entry(row: EventRow, *, replay: bool = False) -> Entry:
@@ -101,7 +83,11 @@ class Log:
         self._taken = positions
         self._clock = clock
         self._ring = Ring(self.window)
-        self._in_flight: int | None = None  # first position of the batch being committed
+        # First positions of the batches whose events are not shown yet: at most one that is
+        # stored, and one that is being stored.
+        self._hidden: deque[int] = deque()
+        self._resting = 0  # how many wait until there is none
+        self._stored = 0  # the last position of a batch that is on disk
         self._undo_after: int | None = None
         self._given_up = given_up
         self._next_fact = 1
@@ -155,9 +141,10 @@ class Log:
         rows, before = await self._store.newest(self.window, MAX_BYTES)
         self._ring.floor = max(before, await self._store.forgotten())
         self._ring.extend([_entry(row) for row in rows])
+        self._stored = self._ring.last
         for row in await self._store.alive():
             try:
-                self.projection.apply(_event(row), row[0])
+                self.projection.apply(event_of(row), row[0])
             except (ValueError, KeyError) as error:
                 self._odd("unreadable", row[2], error)
 
@@ -177,7 +164,7 @@ class Log:
 
         A control frame at or below it may be sent once the events before it were.
         """
-        return self._taken.last if self._in_flight is None else self._in_flight - 1
+        return self._hidden[0] - 1 if self._hidden else self._taken.last
 
     def take_position(self) -> int:
         """The next position, for a control frame; it waits until `visible` reaches it.
@@ -226,6 +213,33 @@ class Log:
             raise self.health.unreadable(error) from None
         return [_entry(row, replay=True) for row in rows]
 
+    async def at_rest(self, step: Callable[[], T]) -> T:
+        """Call `step` when no event is on its way to the disk, and return what it returns.
+
+        Frames that it numbers then come before every later event, so that what they say is
+        never older than an event that the phone got before them. Under load such moments are
+        only inside `commit`, between one batch and the next.
+        """
+        if not self._hidden:
+            return step()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def moved() -> None:
+            if done.done() or self._hidden:
+                return
+            try:
+                done.set_result(step())
+            except Exception as error:  # noqa: BLE001 - this is inside of someone's commit
+                done.set_exception(error)
+
+        unwatch = self.watch(moved)
+        self._resting += 1
+        try:
+            return await done
+        finally:
+            self._resting -= 1
+            unwatch()
+
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back whenever `visible` moved by a commit; returns how to stop that."""
         key = object()
@@ -245,19 +259,27 @@ class Log:
     async def commit(self, batch: Batch) -> None:
         """Store a batch, then make its events visible; retries until it is stored.
 
-        Batches are stored in the order of the calls; one is made ready while another is
-        being stored. Each attempt gives the events new positions where a control frame may
-        have overtaken them meanwhile.
+        Batches are stored in the order of the calls; one is made ready, and the one before
+        shown, while another is being stored. Each attempt gives the events new positions where
+        a control frame may have overtaken them meanwhile.
         """
         begun = time.monotonic()
         ready = self._encode(batch.events)
-        base = self._rows(batch)
+        base = Rows.of(batch, self._next_fact, self._clock())
+        self._next_fact += len(batch.facts)
         async with self._committing:
             failures = 0
-            while not await self._attempt(ready, base, _patience(failures)):
+            while (rows := await self._attempt(ready, base, _patience(failures))) is None:
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
             self.stamps.commits.observe(time.monotonic() - begun)
+            if at_once := self._resting > 0:
+                self._show(rows.events, ready)
+        if not at_once:
+            # One turn of the loop: the next batch is given to the database first, so that it is
+            # stored while this one is shown.
+            await asyncio.sleep(0)
+            self._show(rows.events, ready)
 
     def _encode(self, events: list[Event]) -> list[Ready]:
         try:  # all at once, as nearly always they can be
@@ -277,66 +299,24 @@ class Log:
         self.odd[reason] += 1
         log.error("a %s is %s: %s", type_, reason, type(error).__name__)
 
-    def _rows(self, batch: Batch) -> Rows:
-        now = self._clock()
-        first = self._next_fact
-        self._next_fact += len(batch.facts)
-        return Rows(
-            facts=[
-                (first + i, a.gateway_id, a.boot, a.n, a.t, a.at, a.kind, facts.dump(a.fact), tag)
-                for i, (a, tag) in enumerate(batch.facts)
-            ],
-            release=batch.release,
-            ended=[pair for pair in batch.release if not pair[1].startswith(NOT_A_TURN)],
-            acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
-            tasks=[astuple(task) for task in batch.tasks],
-            merges=[
-                (
-                    (a.n, a.t, a.at, a.kind, facts.dump(a.fact)),
-                    (a.gateway_id, m.tag, a.boot, m.first, a.n),
-                )
-                for m in batch.merges
-                for a in (m.arrival,)
-            ],
-        )
-
-    async def _attempt(self, ready: list[Ready], base: Rows, patience_s: float) -> bool:
+    async def _attempt(self, ready: list[Ready], base: Rows, patience_s: float) -> Rows | None:
+        """Store a batch; as which rows, or None: it failed."""
         try:
             if self.upkeep.room.tight:
                 await self.upkeep.room.squeeze()
             if self._taken.left < len(ready):
                 await self._taken.reserve()
-            rows = self._numbered(ready, base)
+            rows = base.numbered(ready, self._taken.last + 1, self._undo_after)
             await self._append(rows, patience_s)
         except BUGS:
             raise
         except (sqlite3.Error, TimeoutError) as error:
             self.health.failed(error)
-            return False
+            return None
         self._undo_after = None
-        self.upkeep.room.wrote(COMMIT_BYTES + _size(rows))
+        self.upkeep.room.wrote(COMMIT_BYTES + rows.size)
         self.health.recovered()
-        self._show(rows.events, [event for event, _, _ in ready])
-        return True
-
-    def _numbered(self, ready: list[Ready], base: Rows) -> Rows:
-        first, lasting = self._taken.last + 1, frames.LASTING
-        events: list[EventRow] = [
-            (position, event.ts, name, event.task_id, event.run_id, name in lasting, payload)
-            for position, (event, name, payload) in enumerate(ready, first)
-        ]
-        live: dict[tuple[str, str], int] = {}
-        approvals: list[Event] = []
-        for position, (event, _, _) in enumerate(ready, first):
-            change = mark(event)
-            if change is not None:
-                live[change.kind, change.id] = position if change.alive else 0
-                if change.kind == "approval":
-                    approvals.append(event)
-        marks = [(kind, name, position) for (kind, name), position in live.items()]
-        return replace(
-            base, events=events, live=marks, approvals=approvals, undo_after=self._undo_after
-        )
+        return rows
 
     async def _append(self, rows: Rows, patience_s: float) -> None:
         """One attempt. Raises when it failed; its positions are then free or burnt.
@@ -345,7 +325,7 @@ class Log:
         """
         count = len(rows.events)
         if count:
-            self._in_flight = self._taken.last + 1
+            self._hidden.append(self._taken.last + 1)
         last = self._taken.take(count)
         try:
             async with asyncio.timeout(patience_s):
@@ -356,27 +336,31 @@ class Log:
             # removes what it left, or the next start moves it.
             if count and not await self._given_up.note(last - count + 1, last):
                 await self._store.settle()
-            self._give_up(error)
+            self._give_up(error, count)
             await self._store.settle()
             raise
         except sqlite3.Error as error:
             if self._taken.last == last:
                 self._taken.give_back(count)  # nobody was numbered behind them
-            self._give_up(error)
+            self._give_up(error, count)
             raise
-        self._in_flight = None
+        if count:
+            self._stored = last
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: Exception, count: int) -> None:
         """The positions of the attempt will never be events: nobody need wait for them."""
-        self._undo_after = self._ring.last
-        self._in_flight = None
+        self._undo_after = self._stored
+        if count:
+            self._hidden.pop()
         self.health.failed(error)
         self._notify()
 
-    def _show(self, rows: list[EventRow], events: list[Event]) -> None:
+    def _show(self, rows: list[EventRow], ready: list[Ready]) -> None:
         if not rows:
             return
+        self._hidden.remove(rows[0][0])
         self._ring.extend([_entry(row) for row in rows])
+        events = [event for event, _, _ in ready]
         for row, event in zip(rows, events, strict=True):
             self.projection.apply(event, row[0])
         self.stamps.shown(rows[0][0], [row[2] for row in rows], events)

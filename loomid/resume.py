@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from loomid.errors import BadFrame
 from loomid.lmp import envelope, frames
 from loomid.outbox import Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from loomid.devices import Devices
     from loomid.lmp.frames import ClientHello, Event
     from loomid.log import Log
     from loomid.outbox import Templates
     from loomid.vault import Device
-
-T = TypeVar("T")
 
 SNAPSHOT = "snapshot"
 LASTING_LIMIT = 200
@@ -63,7 +60,7 @@ async def resume(
     moved = False
     while True:
         step = _Step(log, templates, devices, device, hello, new=new, moved=moved)
-        decided = await at_rest(log, step)
+        decided = await log.at_rest(step)
         if not isinstance(decided, int):
             break
         device = await devices.move_base(device, decided)
@@ -140,33 +137,6 @@ class _Step:
         for placed in self.log.projection.pending():
             if placed.position <= upto:
                 yield replayed(placed.event)
-
-
-async def at_rest(log: Log, step: Callable[[], T]) -> T:
-    """Call `step` when no event is on its way to the disk.
-
-    Frames that it numbers then come before every later event, so that what they say is
-    never older than an event that the phone got before them. Under load such moments are
-    only inside the log's own call, right after a commit.
-    """
-    if log.take_position() <= log.visible:
-        return step()
-    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def moved() -> None:
-        if done.done():
-            return
-        try:
-            if log.take_position() <= log.visible:
-                done.set_result(step())
-        except Exception as error:  # noqa: BLE001 - this is inside of someone's commit
-            done.set_exception(error)
-
-    unwatch = log.watch(moved)
-    try:
-        return await done
-    finally:
-        unwatch()
 
 
 def replayed(event: Event) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from loomid.lmp.frames import Event
+    from loomid.rows import EventRow, Rows
 
 log = logging.getLogger("loomid.store")
 
 ENDED_KEPT = 1_000
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 512
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 2.0
 START_BUSY_S = 10.0
@@ -57,41 +57,6 @@ class Start:
     first: int
     reserved: int
     broken: bool
-
-
-EventRow = tuple[int, float, str, str | None, str | None, bool, bytes]
-"""position, ts, type, task_id, run_id, lasting, payload"""
-
-
-@dataclass(slots=True)
-class Rows:
-    """One batch as rows, stored by `append` in one transaction.
-
-    `undo_after`: an earlier attempt may have left events beyond this position.
-    `abandoned`: set by the loop to have the transaction rolled back.
-    """
-
-    events: list[EventRow] = field(default_factory=list)
-    live: list[tuple[str, str, int]] = field(default_factory=list)
-    """kind, id, position; position 0: no longer."""
-    facts: list[tuple[int, str, str, int, float, float, str, bytes, str]] = field(
-        default_factory=list
-    )
-    """id, gateway_id, boot, n, t, at, kind, body, tag"""
-    release: list[tuple[str, str]] = field(default_factory=list)
-    ended: list[tuple[str, str]] = field(default_factory=list)
-    """Those of the released (gateway, tag) to be remembered as ended turns."""
-    acks: list[tuple[str, str, int, float]] = field(default_factory=list)
-    tasks: list[tuple[Any, ...]] = field(default_factory=list)
-    """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
-    approvals: list[Event] = field(default_factory=list)
-    """Those of the events that ask for or end an approval: the ledger follows them."""
-    merges: list[tuple[tuple[int, float, float, str, bytes], tuple[str, str, str, int, int]]] = (
-        field(default_factory=list)
-    )
-    """n, t, at, kind, body of what replaces the facts of gateway_id, tag, boot, from n, to n"""
-    undo_after: int | None = None
-    abandoned: bool = False
 
 
 class Store:

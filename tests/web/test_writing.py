@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from loomid import outbox
-from loomid.resume import at_rest
 from tests.support.hub import SERVER, answer, completed, delta, serving, started
 from tests.support.phone import until
 
@@ -68,7 +67,7 @@ async def test_a_bug_in_what_waits_for_a_commit_harms_no_commit(tmp_path):
 
         async def told():
             with pytest.raises(ZeroDivisionError):
-                await at_rest(server.log, lambda: 1 / 0)
+                await server.log.at_rest(lambda: 1 / 0)
 
         other = lock(tmp_path)
         publishing = tasks.create_task(server.publish(started()))

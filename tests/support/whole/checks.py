@@ -73,7 +73,9 @@ def _meet(world: World) -> None:
     world.advance(5.0)
     for phone in world.phones:
         for asked in phone.asked.values():
-            if not asked.answers and not asked.void and phone.pipe is not None:
+            # Also what was denied, asked again, and not answered since: it may have run then.
+            open_ = len(asked.answers) < asked.times
+            if open_ and not asked.void and phone.pipe is not None:
                 phone.ask(asked.type, **asked.payload)
                 world.advance(0.1)
 

@@ -107,6 +107,8 @@ class Asked:
     type: str
     payload: dict[str, Any]
     answers: list[dict[str, Any]] = field(default_factory=list)
+    times: int = 0
+    """How often it was asked, whether or not loomid got to see it."""
     void: bool = False
     """loomid was given a database that may not know it."""
 
@@ -199,6 +201,7 @@ class Phone:
     def ask(self, type_: str, **payload: Any) -> None:
         """Ask, or ask again if the request_id was used."""
         asked = self.asked.setdefault(payload["request_id"], Asked(type_, payload))
+        asked.times += 1
         if self.pipe is not None:
             self.pipe.send(asked.type, **asked.payload)
 
