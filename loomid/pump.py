@@ -13,6 +13,7 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from loomid.catchup import CatchUp
 from loomid.errors import LoomiError
 from loomid.lmp.facts import Arrival, Tick
 from loomid.lmp.runs import Outcome, Runs
@@ -30,6 +31,8 @@ log = logging.getLogger("loomid.pump")
 TAKE = 512
 ASK_S = 2.0
 MIN_PAUSE_S = 0.001
+CATCH_UP_S = 150.0
+"""How long a gateway is waited for after a start; by then one that is gone counts as lost."""
 
 
 class Pump:
@@ -46,8 +49,10 @@ class Pump:
         self._store = store
         self._key = key
         self._clock = clock
-        self._at = 0.0  # the time of the fold; never goes back
+        self._at = 0.0  # the time of the fold; never goes back (but see CatchUp)
         self._ahead = 0.0  # how far it is ahead of a clock that was set back
+        self._catch_up = CatchUp()
+        self._catch_up_by = 0.0
         self._ended: dict[str, list[str]] = {}
         self._asked: dict[str, float] = {}
         self._asking: set[str] = set()
@@ -71,17 +76,18 @@ class Pump:
             kept = await self._store.facts()
         for arrival, _ in kept:
             self._at = max(self._at, arrival.at)
+            self._catch_up.stored(arrival)
             self._fold(arrival)
         for runs in self.runs.values():
             runs.dropped.clear()  # counted by the loomid that they came to
+        self._catch_up_by = self._now() + CATCH_UP_S
 
     async def _step(self, group: asyncio.TaskGroup) -> None:
         """Fold what has arrived, while what was folded before is being stored."""
         batch = Batch()
         arrivals = self._gateways.take(TAKE)
         for arrival in arrivals:
-            self._at = max(self._at, arrival.at)
-            timely = arrival if arrival.at == self._at else replace(arrival, at=self._at)
+            timely = self._timely(arrival)
             batch.add(timely, self._fold(timely))
         if len(arrivals) < TAKE:
             self._tick(batch)
@@ -95,6 +101,13 @@ class Pump:
         await self._log.commit(batch)
         for (gateway_id, boot), n in batch.acks.items():
             self._gateways.ack(gateway_id, boot, n)
+
+    def _timely(self, arrival: Arrival) -> Arrival:
+        """The arrival at its time in the fold."""
+        at = self._catch_up.at(arrival)
+        if at is None:
+            at = self._at = max(self._at, arrival.at)
+        return arrival if arrival.at == at else replace(arrival, at=at)
 
     def _fold(self, arrival: Arrival, *, failed: bool = False) -> Outcome:
         runs = self._runs(arrival.gateway_id)
@@ -117,11 +130,19 @@ class Pump:
 
     def _tick(self, batch: Batch) -> None:
         for gateway_id, runs in self.runs.items():
-            due = runs.deadline
+            due = self._due(gateway_id, runs)
             if due is not None and due <= self._now():
+                self._catch_up.end(gateway_id)
                 self._at = self._now()
                 arrival = Arrival(gateway_id, "", 0, self._at, self._at, Tick())
                 batch.add(arrival, self._fold(arrival))
+
+    def _due(self, gateway_id: str, runs: Runs) -> float | None:
+        """When a tick is due."""
+        due = runs.deadline
+        if due is not None and gateway_id in self._catch_up:
+            return max(due, self._catch_up_by)
+        return due
 
     def _now(self) -> float:
         """The clock; when that was set back, time goes on from where it was."""
@@ -134,7 +155,7 @@ class Pump:
 
     def _pause(self) -> float | None:
         """Seconds until something is due; None when only an arrival can bring work."""
-        due = [runs.deadline for runs in self.runs.values()]
+        due = [self._due(name, runs) for name, runs in self.runs.items()]
         due += [self._ask_at(name, runs.wants_running) for name, runs in self.runs.items()]
         soonest = min((at for at in due if at is not None), default=None)
         return None if soonest is None else max(soonest - self._now(), MIN_PAUSE_S)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ApprovalView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
 ENDED_KEPT = 1_000
+_OF_THE_LINK = frozenset({GatewayUp, GatewayDown})
 STARTED_RACE_S = 1.0
 """A list of running keys may miss a turn that began while it was made."""
 
@@ -90,16 +91,18 @@ class Runs:
     def fold(self, arrival: Arrival) -> Outcome:
         """Take one arrival. Never raises, whatever comes; the same facts, the same events.
 
-        Time passes by ticks and all other arrivals but a turn's own facts: these touch
-        that turn alone (see folding).
+        Time passes by ticks and all other arrivals but a turn's own facts, which touch that
+        turn alone (see folding), and the link's coming and going: what Hermes did meanwhile
+        may still be on its way.
         """
         out = Folding(arrival)
         fact = arrival.fact
         if type(fact) in TURN_FACTS:
             self._turn_fact(out, fact)
         else:
-            for owner in self._alarms.due(arrival.at):
-                self._wake(out, owner)
+            if type(fact) not in _OF_THE_LINK:
+                for owner in self._alarms.due(arrival.at):
+                    self._wake(out, owner)
             if (take := _TAKE.get(type(fact))) is not None:
                 take(self, out, fact)
         return self._outcome(out)

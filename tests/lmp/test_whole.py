@@ -40,6 +40,7 @@ class Whole(RuleBasedStateMachine):
         self.requests = 0
         self.world.start()
         for host in self.world.hosts:
+            host.late = late > 0
             host.start(features)
         self.features, self.late = features, late
         # Whether the disk keeps what it has: else little is known of what phones must see.
@@ -76,8 +77,7 @@ class Whole(RuleBasedStateMachine):
         turn_id, key, chat = host.fresh()
         script = data.draw((turns if self.features else edited_turns)(turn_id))
         timed = data.draw(orders(script, late=self.late))
-        # While loomid is away time passes, and it waits for late text no longer.
-        host.play(script, timed, key, chat, sure=not self.late)
+        host.play(script, timed, key, chat)
         self.world.advance(0.1)
 
     @rule(number=which)

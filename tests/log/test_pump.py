@@ -19,6 +19,7 @@ from loomid.lmp.runs import Runs
 from loomid.vault import Vault
 from tests.support.link import Shim, until
 from tests.support.pumping import (
+    Half,
     delta,
     endings,
     pumping,
@@ -37,7 +38,11 @@ class Host(Shim):
 
     keys: tuple[str, ...] = ()
 
+    silent = False
+
     def execute(self, message: dict[str, Any]) -> None:
+        if self.silent:
+            return
         if message["args"] == {"fact": "running"}:
             self.link.emit("running", {"keys": list(self.keys)})
         super().execute(message)
@@ -72,6 +77,12 @@ def text_of(payloads: list[frames.Payload]) -> str:
 
 def ended(payloads: list[frames.Payload]) -> bool:
     return any(isinstance(one, frames.RunCompleted | frames.RunFailed) for one in payloads)
+
+
+def stored(half: Half, kind: str) -> bool:
+    """Whether a fact of that kind, and all that came with it, is on disk."""
+    figures = half.gateways.figures()
+    return figures.taken.get(kind, 0) > 0 and not figures.unacknowledged
 
 
 async def test_a_turn_becomes_a_run(tmp_path: Path, host: Host):
@@ -114,6 +125,58 @@ async def test_a_restart_goes_on_where_it_stopped(tmp_path: Path, host: Host):
         await until(lambda: ended(half.shown()))
         assert types(half.shown()).count("run.started") == 1
         assert half.log.projection.live_runs() == []
+
+
+async def a_failed_turn_of_cron(half: Half, host: Host) -> None:
+    """Its model call failed; it has two minutes to go on."""
+    host.link.emit("turn.started", turn_started(platform="cron") | {"session_key": None})
+    host.link.emit("stream.started", stream_started(surface="cron"))
+    failed = {"turn_id": "t1", "session_id": "s1", "call": 1, "status_code": 500, "reason": ""}
+    host.link.emit("api.failed", failed | {"retryable": True, "error": "busy"})
+    await until(lambda: stored(half, "api.failed"))
+
+
+async def test_that_loomid_was_away_is_no_silence_of_hermes(tmp_path: Path, host: Host):
+    async with pumping(tmp_path) as half:
+        await a_failed_turn_of_cron(half, host)
+        start = half.start
+    host.link.emit("delta", delta("all "))
+    host.link.emit("delta", delta("is well"))
+    for kind, body in endings("all is well"):
+        host.link.emit(kind, body)
+    async with pumping(tmp_path, clock=lambda: time.time() + 600.0) as half:
+        half.start = start
+        await until(lambda: ended(half.shown()))
+        assert "run.failed" not in types(half.shown())
+        assert text_of(half.shown()) == "all is well"
+
+
+async def test_an_inventory_is_not_waited_for_for_ever(tmp_path: Path, host: Host):
+    shift = 0.0
+    async with pumping(tmp_path) as half:
+        await a_failed_turn_of_cron(half, host)
+        start = half.start
+    host.silent = True
+    async with pumping(tmp_path, clock=lambda: time.time() + shift) as half:
+        half.start = start
+        await until(lambda: half.gateways.boot_of("gw1") is not None)
+        shift = 600.0
+        host.link.emit("delta", delta("another turn", "t2"))
+        await until(lambda: ended(half.shown()))
+        assert "run.failed" in types(half.shown())
+
+
+async def test_a_gateway_that_is_gone_is_not_waited_for(tmp_path: Path):
+    with linked(tmp_path) as host:
+        async with pumping(tmp_path) as half:
+            host.link.emit("turn.started", turn_started())
+            host.link.emit("stream.started", stream_started())
+            await until(lambda: stored(half, "stream.started"))
+            start = half.start
+    async with pumping(tmp_path) as half:
+        half.start = start
+        await until(lambda: ended(half.shown()))
+        assert half.shown()[-2].error == "gateway_lost"
 
 
 async def test_a_fold_that_breaks_costs_one_fact(

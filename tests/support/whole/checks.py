@@ -74,8 +74,8 @@ def _meet(world: World) -> None:
     for phone in world.phones:
         for asked in phone.asked.values():
             # Also what was denied, asked again, and not answered since: it may have run then.
-            open_ = len(asked.answers) < asked.times
-            if open_ and not asked.void and phone.pipe is not None:
+            unheard = len(asked.answers) < asked.times
+            if unheard and not asked.void and phone.pipe is not None:
                 phone.ask(asked.type, **asked.payload)
                 world.advance(0.1)
 

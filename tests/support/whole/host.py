@@ -81,6 +81,8 @@ class Host:
         self.answers = True
         self.busy = True
         """It begins turns of its own."""
+        self.late = False
+        """Some of its facts come late."""
         self._severed_at = math.inf
         self._loop = loop
         self._wire = line
@@ -155,6 +157,8 @@ class Host:
         """The link breaks."""
         if self.socket is not None:
             self.socket.sever()
+            if self.late:  # loomid, which is there, waits for late text no longer
+                self.give_up()
             self._severed_at = min(self._severed_at, self._loop.now)
 
     def mend(self) -> None:
@@ -208,12 +212,9 @@ class Host:
         chat = f"chat{self._count}"
         return f"s1:{self.name}:t{self._count}", f"agent:main:loomi:dm:{chat}", chat
 
-    def play(
-        self, script: Script, timed: list[tuple[float, Any]], key: str, chat: str, *, sure: bool
-    ) -> None:
-        """Begin a turn: its facts at their times. `sure`: phones must be told just its texts."""
-        texts = script.texts if sure else None
-        self.turns.append(Turn(script.turn_id, key, texts, script.status, script.tools))
+    def play(self, script: Script, timed: list[tuple[float, Any]], key: str, chat: str) -> None:
+        """Begin a turn: its facts at their times."""
+        self.turns.append(Turn(script.turn_id, key, script.texts, script.status, script.tools))
         begin = self._loop.now - timed[0][0]
         self._follow(deque((begin + at, _in_chat(fact, key, chat)) for at, fact in timed))
 
