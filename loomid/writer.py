@@ -44,7 +44,7 @@ class Socket(Protocol):
         """Hand over whole WebSocket frames; False: wait for `drained` before the next."""
 
     async def drained(self) -> None:
-        """Return when more can be written or the socket is gone."""
+        """Return when more can be written or the socket is gone. To be awaited to its end."""
 
     @property
     def unsent(self) -> int:
@@ -75,8 +75,6 @@ class Writer:
         self._first: list[bytes] = []
         self._due = False
         self._lagging = False
-        self._until: float | None = None
-        self._patience: asyncio.Timeout | None = None
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Write from now on; a failure raises in `tasks`."""
@@ -101,9 +99,6 @@ class Writer:
 
     async def finish(self, until: float) -> None:
         """Write on until nothing but events waits, or until that time of the loop; then no more."""
-        self._until = until
-        if self._patience is not None and not self._patience.expired():
-            self._patience.reschedule(until)
         self.wake()
         try:
             async with asyncio.timeout_at(until):
@@ -149,22 +144,25 @@ class Writer:
         return b"" if self.outbox is None else self.outbox.take()
 
     async def _catch_up(self) -> None:
-        """Wait until the phone has taken most of what was written; then go on."""
-        while self._lagging:
+        """Wait until the phone has taken most of what was written; then go on.
+
+        The wait is never broken off while the connection lives: nobody can wait for an
+        aiohttp transport again after that.
+        """
+
+        def look(before: int) -> None:
+            nonlocal timer
             unsent = self._socket.unsent
-            until = self._until or self._loop.time() + self._stall_s
-            try:
-                async with asyncio.timeout_at(until) as self._patience:
-                    await self._socket.drained()
-                    self._lagging = False
-            except TimeoutError:
-                if self._until is not None:
-                    return
-                if self._socket.unsent >= unsent:
-                    self._slow("takes nothing")
-                    return
-            finally:
-                self._patience = None
+            if unsent >= before:
+                self._slow("takes nothing")
+            timer = self._loop.call_later(self._stall_s, look, unsent)
+
+        timer = self._loop.call_later(self._stall_s, look, self._socket.unsent)
+        try:
+            await self._socket.drained()
+        finally:
+            timer.cancel()
+        self._lagging = False
         self.wake()
 
 

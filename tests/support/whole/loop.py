@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 import random
 import secrets
 import selectors
@@ -30,6 +32,15 @@ class _Jump(selectors.DefaultSelector):
         return []
 
 
+class _Timer(asyncio.TimerHandle):
+    """Of two that are due at once, the one that was set first comes first."""
+
+    serial: int
+
+    def __lt__(self, other: Any) -> bool:
+        return (self.when(), self.serial) < (other.when(), other.serial)
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """Nothing outside may wake it: no threads, no sockets."""
 
@@ -39,6 +50,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         jump = _Jump()
         jump.loop = self
         super().__init__(jump)
+        self._serials = itertools.count()
         self.set_exception_handler(self._failed)
 
     def time(self) -> float:
@@ -47,6 +59,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def clock(self) -> float:
         """The time of day."""
         return EPOCH + self.now
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> _Timer:
+        """As asyncio's, which leaves it to chance which of two equal times comes first."""
+        timer = _Timer(when, callback, args, self, context)
+        timer.serial = next(self._serials)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that are not done, oldest first."""
+        return sorted(asyncio.all_tasks(self), key=lambda task: int(task.get_name()[5:]))
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""

@@ -41,6 +41,7 @@ class Pipe:
         self._sent: deque[str] = deque()
         self._unread = bytearray()
         self._changed = asyncio.Event()
+        self._given_up = False
 
     # ── loomid's side (writer.Socket) ──
 
@@ -58,9 +59,14 @@ class Pipe:
         return self.unsent <= ROOM
 
     async def drained(self) -> None:
-        while self.unsent > ROOM and not self.gone:
-            self._changed.clear()
-            await self._changed.wait()
+        assert not self._given_up, "as with aiohttp, a wait that was broken off is the last"
+        try:
+            while self.unsent > ROOM and not self.gone:
+                self._changed.clear()
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            self._given_up = True
+            raise
 
     @property
     def unsent(self) -> int:

@@ -229,12 +229,12 @@ class World:
     def _bury(self) -> None:
         assert self.life is not None
         for _ in range(100):
-            for task in asyncio.all_tasks(self.loop):
+            for task in self.loop.tasks():
                 task.cancel()
-            if not asyncio.all_tasks(self.loop):
+            if not self.loop.tasks():
                 break
             self.loop.advance(0.0)
-        assert not asyncio.all_tasks(self.loop)
+        assert not self.loop.tasks()
         self.life = self.log = self.pump = None
         self._listen()
         for phone in self.phones:
