@@ -149,6 +149,7 @@ class Writer:
         The wait is never broken off while the connection lives: nobody can wait for an
         aiohttp transport again after that.
         """
+        timer: asyncio.TimerHandle
 
         def look(before: int) -> None:
             nonlocal timer

@@ -74,6 +74,37 @@ async def test_a_control_frame_waits_for_the_events_below_it(path: Path):
         assert [one.position for one in log.read(before, 9)] == [before + 1, before + 2]
 
 
+async def test_while_one_batch_is_shown_the_next_is_being_stored(path: Path):
+    async with open_log(path) as log:
+        start, seen = log.visible, []
+
+        def look() -> None:
+            seen.append(([text_of(one) for one in log.read(start, 9)], log.visible - start))
+
+        log.watch(look)
+        await asyncio.gather(push(log, "a", "b"), push(log, "c"))
+        assert seen == [(["a", "b"], 2), (["a", "b", "c"], 3)]
+        assert log.take_position() == start + 4
+
+
+async def test_who_waits_for_a_moment_at_rest_gets_it_between_two_batches(path: Path):
+    async with open_log(path) as log:
+        start = log.visible
+
+        def step() -> tuple[int, int, int]:
+            return log.behind(start), log.visible, log.take_position()
+
+        async with asyncio.TaskGroup() as group:
+            for text in "ab":
+                group.create_task(push(log, text))
+            await asyncio.sleep(0)  # now one is on its way
+            assert log.take_position() > log.visible
+            behind, visible, position = await log.at_rest(step)
+        assert (behind, position) == (1, visible + 1)
+        (_, b) = log.read(start, 9)
+        assert b.position > position
+
+
 async def test_what_is_urgent(path: Path):
     async with open_log(path) as log:
         after = log.visible
