@@ -91,6 +91,8 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             "shim_version": "0.1.0",
             "hooks": sorted(HOOKS.keys() & VALID_HOOKS),
             "home_key": self._key(self._source(HOME_CHAT)),
+            "home": str(get_hermes_home()),
+            "ops": sorted(name[4:] for name in dir(self) if name.startswith("_op_")),
         }
 
     # ── what Hermes delivers ──

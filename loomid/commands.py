@@ -10,46 +10,42 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
 from loomid.errors import (
-    BadFrame,
     GatewayOffline,
     Internal,
-    NotPermitted,
     PhoneError,
-    RunNotActive,
     StorageFailing,
-    TooLarge,
-    UnknownRun,
     UnknownType,
 )
 from loomid.gateway import CommandFailed
 from loomid.lmp import envelope, frames, requests
-from loomid.orders import Order
+from loomid.orders import Act, Order
+from loomid.plans import Plans
 from loomid.resolve import Resolver, accepted
 from loomid.tasks import Tasks
 from loomid.vault import Intent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from loomid.gateway import Gateways
     from loomid.ledger import Ledger
     from loomid.lmp.projection import Projection
     from loomid.lmp.requests import Answer, Result
-    from loomid.lmp.runs import Runs, RunView
+    from loomid.lmp.runs import Runs
     from loomid.resolve import Remind
-    from loomid.tasks import Place
     from loomid.vault import Device, Request, Vault
 
 log = logging.getLogger("loomid.commands")
 
-CONTINUE = "continue"
-"""What run.resume says in the user's stead (LMP §4)."""
+Query = Callable[["Device", Any], Awaitable[frames.Payload]]
+"""Answers a request that changes nothing. Raises PhoneError."""
 RECALL_PATIENCE_S = 10.0
 """How long a phone waits for a gateway that could still say what became of its request."""
 
@@ -88,19 +84,22 @@ class Commands:
     ) -> None:
         self._vault = vault
         self._gateways = gateways
-        self._runs = runs
         self._key = key
         self._clock = clock
-        self._limits = limits
         self._group = group
         self._patience_s = patience_s
         self._flights: dict[tuple[str, str], Flight] = {}
         self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
-        self._tasks = Tasks(vault, gateways, runs, alive, key, clock)
+        self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
+        self.queries: dict[type[frames.Payload], Query] = {frames.TaskList: self.tasks.list}
+        """Requests that change nothing: each is answered anew."""
+        self.acts = Plans(gateways, runs, self.tasks, vault, limits).acts()
+        """Requests that a gateway carries out, each at most once."""
+        self.acts[frames.ApprovalResolve] = Act(self._resolution)
 
     def home_task(self) -> str | None:
         """The task of the home channel, for `hello.ok`."""
-        return self._tasks.home()
+        return self.tasks.home()
 
     @property
     def under_way(self) -> int:
@@ -123,8 +122,8 @@ class Commands:
         payload = frame.payload
         if payload is None or frame.type not in frames.REQUESTS:
             raise UnknownType
-        if isinstance(payload, frames.TaskList):
-            return f"{frame.type}.result", await self._tasks.list(payload)
+        if (query := self.queries.get(type(payload))) is not None:
+            return f"{frame.type}.result", await query(device, payload)
         flight = self._join(device, frame)
         answer = await asyncio.shield(flight.answer)
         if isinstance(answer, PhoneError):
@@ -205,6 +204,16 @@ class Commands:
         except PhoneError as error:
             return error
 
+    async def _order(self, device: Device, frame: envelope.ClientFrame) -> Order:
+        """The command for a request. Raises the error it deserves."""
+        return await self._act(frame.type).plan(device, frame.payload)
+
+    def _act(self, type_: str) -> Act:
+        act = self.acts.get(frames.REQUESTS.get(type_, frames.Payload))
+        if act is None:  # a newer loomid knew it
+            raise UnknownType
+        return act
+
     def _intent(self, frame: envelope.ClientFrame, planned: Order | PhoneError) -> Intent:
         at = self._clock()
         if isinstance(planned, PhoneError):
@@ -262,17 +271,22 @@ class Commands:
 
     async def _answer(self, asked: requests.Asked, fate: Awaitable[dict[str, Any]]) -> Answer:
         """The fate of a command as an answer."""
+        act = self._act(asked.type)
         try:
             value = await fate
-            if asked.type == "session.send":
+            if act.begun is not None:
                 # If not now, then with the first event of its run.
                 with contextlib.suppress(StorageFailing):
-                    await self._tasks.begun(asked.gateway_id, value)
-            return requests.result(self._key, asked, value)
+                    await act.begun(asked.gateway_id, value)
+            assert act.result is not None, "answered otherwise"  # noqa: S101 - invariant
+            return f"{asked.type}.result", act.result(self._key, asked, value)
         except CommandFailed as failed:
             return requests.refusal(failed.code)
         except PhoneError as error:
             return error
+
+    async def _resolution(self, device: Device, answer: frames.ApprovalResolve) -> Order:
+        return await self._resolver.order(device.device_id, answer, secrets.token_hex(12))
 
     async def _resolve(
         self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
@@ -284,91 +298,3 @@ class Commands:
             return await self._keep(who, error)
         self._resolver.deliver(claim, order)
         return accepted(claim)
-
-    # ── what to command ─────────────────────────────────────────────────────
-
-    async def _order(self, device: Device, frame: envelope.ClientFrame) -> Order:
-        """The command for a request. Raises the error it deserves."""
-        match frame.payload:
-            case frames.SessionSend() as said:
-                self._check(said)
-                place = await self._tasks.place(said.task_id)
-                mode = "command" if said.command else said.mode
-                return self._inject(device, said.request_id, place, said.text, mode)
-            case frames.RunCancel(run_id=run_id):
-                return await self._interrupt(run_id, "cancel")
-            case frames.RunPause(run_id=run_id):
-                return await self._interrupt(run_id, "pause")
-            case frames.RunResume(run_id=run_id, request_id=request_id):
-                place = await self._tasks.place(await self._task_of(run_id))
-                return self._inject(device, request_id, place, CONTINUE, "queue", run_id)
-            case frames.ApprovalResolve() as answer:
-                return await self._resolver.order(device.device_id, answer, _token())
-            case _:
-                raise UnknownType
-
-    def _check(self, said: frames.SessionSend) -> None:
-        limit = self._limits.max_text_chars
-        if len(said.text) > limit:
-            raise TooLarge(max_text_chars=limit)
-        if not said.text.strip():
-            raise BadFrame("The text is empty.")
-        if said.command and not said.text.startswith("/"):
-            raise BadFrame("A command begins with a slash.")
-
-    def _inject(
-        self,
-        device: Device,
-        request_id: str | None,
-        place: Place,
-        text: str,
-        mode: str,
-        *about: str,
-    ) -> Order:
-        args = {
-            "chat_id": place.chat_id,
-            "text": text,
-            "message_id": requests.message_id(_token(), request_id),
-            "mode": mode,
-            "device_id": device.device_id,
-        }
-        if request_id is not None:
-            args["request_id"] = request_id
-        return self._to(place.gateway_id, "inject", args, *about)
-
-    async def _interrupt(self, run_id: str, verb: str) -> Order:
-        """Cancel and pause are one thing to Hermes: a turn can only be interrupted (LMP §4)."""
-        gateway_id, view = self._find(run_id)
-        if view is None:
-            await self._task_of(run_id)
-        if view is None or not view.active:
-            raise RunNotActive
-        if verb not in view.can:
-            raise NotPermitted(reason="cannot", can=list(view.can))
-        args = {"session_key": view.session_key, "turn_id": view.turn_id}
-        return self._to(gateway_id, "cancel", args, run_id)
-
-    async def _task_of(self, run_id: str) -> str:
-        """The task of a run, also of one that ended long ago. Raises UnknownRun."""
-        _, view = self._find(run_id)
-        task_id = view.task_id if view is not None else await self._vault.task_of_run(run_id)
-        if task_id is None:
-            raise UnknownRun
-        return task_id
-
-    def _find(self, run_id: str) -> tuple[str, RunView | None]:
-        for gateway_id, runs in self._runs.items():
-            view = runs.run(run_id)
-            if view is not None:
-                return gateway_id, view
-        return "", None
-
-    def _to(self, gateway_id: str, op: str, args: dict[str, Any], *about: str) -> Order:
-        boot = self._gateways.boot_of(gateway_id)
-        if boot is None:
-            raise GatewayOffline
-        return Order(gateway_id, boot, op, args, requests.command_id(_token(), *about))
-
-
-def _token() -> str:
-    return secrets.token_hex(12)

@@ -249,6 +249,8 @@ class Hub:
 
     def _hello_ok(self, start: Start, credential: Secret | None) -> bytes:
         config, now = self.config, self._clock()
+        gateways = self._gateways()
+        able = {name for one in gateways if one.online for name in one.capabilities or ()}
         payload = frames.HelloOk(
             device_id=start.device.device_id,
             server_name=config.server_name,
@@ -259,8 +261,8 @@ class Hub:
             home_channel=self._home_task(),
             credential=UNSET if credential is None else credential.reveal(),
             last_seq=start.seq,
-            capabilities=CAPABILITIES,
-            gateways=self._gateways(),
+            capabilities=[*CAPABILITIES, *sorted(able)],
+            gateways=gateways,
             heartbeat=frames.Heartbeat(
                 interval_s=config.timing.ping_s, timeout_s=config.timing.pong_s
             ),

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from loomid.gateway import Gateways
+    from loomid.lmp.payload import Payload
+    from loomid.lmp.requests import Asked
+    from loomid.vault import Device
 
 T = TypeVar("T")
 
@@ -33,6 +36,19 @@ class Order:
     op: str
     args: dict[str, Any]
     command_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """How one type of request is carried out by a gateway."""
+
+    plan: Callable[[Device, Any], Awaitable[Order]]
+    """The command for it. Raises the PhoneError that the request deserves."""
+    result: Callable[[bytes, Asked, dict[str, Any]], Payload] | None = None
+    """The answer, of our key and the value of the command's result. Raises GatewayError. None:
+    it is answered otherwise."""
+    begun: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
+    """To be done before the answer, of the gateway's id and that value. Raises StorageFailing."""
 
 
 async def send(gateways: Gateways, order: Order) -> dict[str, Any]:

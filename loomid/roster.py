@@ -26,6 +26,7 @@ MAX_ODDITIES = 200
 MAX_REASONS = 32
 ID_MAX = 128
 TEXT_MAX = 512
+PATH_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class GatewayState:
     shim_version: str
     features: list[str]
     home_key: str | None
+    home: str | None
+    """Its directory, if it is one of this machine."""
     online: bool
     since: float
     pid: int
@@ -144,6 +147,8 @@ class Roster:
             pid=hello.pid,
             pid_started=hello.pid_started,
             local=hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started,
+            ops=hello.ops,
+            home=hello.home,
         )
 
     def objection(self, hello: wire.Hello) -> str | None:
@@ -154,8 +159,9 @@ class Roster:
             return "hello with odd ids"
         # Every phone is told of a gateway, and again whenever it comes and goes.
         texts = [hello.name, hello.hermes_version, hello.shim_version]
-        texts += [hello.home_key or "", *hello.hooks]
-        if len(hello.hooks) > ID_MAX or any(len(text) > TEXT_MAX for text in texts):
+        texts += [hello.home_key or "", *hello.hooks, *hello.ops]
+        many = max(len(hello.hooks), len(hello.ops)) > ID_MAX or len(hello.home) > PATH_MAX
+        if many or any(len(text) > TEXT_MAX for text in texts):
             return "hello too long"
         if (hello.gateway_id, hello.boot) in self._boots:
             return None
@@ -331,6 +337,7 @@ def _state(boot: Boot) -> GatewayState:
         up.shim_version,
         up.features,
         up.home_key,
+        up.home if up.home and up.local else None,
         boot.online,
         boot.since,
         up.pid,

@@ -37,6 +37,7 @@ class Status:
                 name=one.name,
                 online=one.online,
                 hermes_version=one.hermes_version,
+                capabilities=one.capabilities,
             )
             for one in told
         ]

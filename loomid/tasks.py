@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loomid.lmp.conversations import Conversation
     from loomid.lmp.projection import Projection
     from loomid.lmp.runs import Runs
-    from loomid.vault import Vault
+    from loomid.vault import Device, Vault
 
 log = logging.getLogger("loomid.commands")
 
@@ -154,7 +154,7 @@ class Tasks:
 
     # ── the list ────────────────────────────────────────────────────────────
 
-    async def list(self, asked: frames.TaskList) -> frames.TaskListResult:
+    async def list(self, _: Device, asked: frames.TaskList) -> frames.TaskListResult:
         """One page of tasks, newest first. Raises BadFrame for a cursor that is not ours.
 
         A page may be shorter than asked for and still have a `next_cursor`.

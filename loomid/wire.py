@@ -134,6 +134,10 @@ class Hello:
     """Its /proc/<pid>/stat: an id alone may be another process' by now, or elsewhere."""
     home_key: str | None = None
     """Session key of the home chat, where the host can tell."""
+    home: str = ""
+    """Hermes' home directory."""
+    ops: list[str] = field(default_factory=list)
+    """The operations that it can carry out (see below)."""
 
     @property
     def pid_started(self) -> float:

@@ -6,7 +6,7 @@ stored with it, so that folding stored facts again gives the same result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,6 +30,9 @@ class GatewayUp:
     pid_started: float = 0.0
     local: bool = False
     """Its pid means the same here as there."""
+    ops: list[str] = field(default_factory=list)
+    home: str = ""
+    """Hermes' home directory; empty: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

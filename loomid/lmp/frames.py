@@ -39,6 +39,7 @@ class GatewayInfo(Payload, frozen=True, kw_only=True):
     name: str
     online: bool
     hermes_version: str
+    capabilities: list[str] | UnsetType = UNSET
 
 
 class Heartbeat(Payload, frozen=True, kw_only=True):
@@ -280,6 +281,8 @@ class GatewayStatus(Payload, frozen=True, kw_only=True):
     hermes_version: str
     shim_version: str
     since: float
+    capabilities: list[str] | UnsetType = UNSET
+    """What it can do beyond messages, runs and approvals; absent: nothing."""
 
 
 class TaskUpdated(Payload, frozen=True, kw_only=True):

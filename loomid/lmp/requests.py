@@ -9,7 +9,7 @@ import base64
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,6 +28,8 @@ from loomid.lmp import envelope, frames, ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+T = TypeVar("T")
 
 Result = tuple[str, frames.Payload]
 Answer = Result | PhoneError
@@ -100,13 +102,6 @@ class _Cancelled(msgspec.Struct):
     dropped: list[str] = []
 
 
-_STATES: dict[str, Literal["cancelling", "pausing", "resuming"]] = {
-    "run.cancel": "cancelling",
-    "run.pause": "pausing",
-    "run.resume": "resuming",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is needed to put a command's result into words for the phone."""
@@ -119,30 +114,43 @@ class Asked:
 
 def session_key(value: dict[str, Any]) -> str:
     """Where `inject` put a message. Raises GatewayError when its value does not say."""
-    injected: _Injected = _convert(value, _Injected)
-    return injected.session_key
+    return convert(value, _Injected).session_key
 
 
-def result(key: bytes, asked: Asked, value: dict[str, Any]) -> Result:
-    """The result frame for a command that ran. Raises GatewayError when `value` is odd."""
-    type_ = f"{asked.type}.result"
-    if asked.type == "session.send":
-        task_id = ids.task_id(key, asked.gateway_id, session_key(value))
-        return type_, frames.SendResult(
-            request_id=asked.request_id or "", task_id=task_id, accepted=True
-        )
-    dropped: list[str] | UnsetType = UNSET
-    if asked.type != "run.resume":
-        dropped = request_ids(_convert(value, _Cancelled).dropped)
-    return type_, frames.RunResult(
+def sent(key: bytes, asked: Asked, value: dict[str, Any]) -> frames.SendResult:
+    """The answer to session.send. Raises GatewayError when `value` is odd, as all of these do."""
+    task_id = ids.task_id(key, asked.gateway_id, session_key(value))
+    return frames.SendResult(request_id=asked.request_id or "", task_id=task_id, accepted=True)
+
+
+def interrupted(_: bytes, asked: Asked, value: dict[str, Any]) -> frames.RunResult:
+    """The answer to run.cancel and run.pause."""
+    state: Literal["cancelling", "pausing"] = (
+        "cancelling" if asked.type == "run.cancel" else "pausing"
+    )
+    return _run_result(asked, state, request_ids(convert(value, _Cancelled).dropped))
+
+
+def resumed(_: bytes, asked: Asked, __: dict[str, Any]) -> frames.RunResult:
+    """The answer to run.resume."""
+    return _run_result(asked, "resuming", UNSET)
+
+
+def _run_result(
+    asked: Asked,
+    state: Literal["cancelling", "pausing", "resuming"],
+    dropped: list[str] | UnsetType,
+) -> frames.RunResult:
+    return frames.RunResult(
         run_id=about(asked.command_id)[0],
-        state=_STATES[asked.type],
+        state=state,
         request_id=UNSET if asked.request_id is None else asked.request_id,
         dropped=dropped,
     )
 
 
-def _convert(value: dict[str, Any], type_: type[Any]) -> Any:  # noqa: ANN401 - one of two types
+def convert(value: dict[str, Any], type_: type[T]) -> T:
+    """The value of a command's result, typed. Raises GatewayError when it is not of that type."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError:

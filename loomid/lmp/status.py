@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from loomid.lmp import capabilities
 from loomid.lmp.frames import GatewayStatus
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Status:
             hermes_version=fact.hermes_version,
             shim_version=fact.shim_version,
             since=out.at,
+            capabilities=capabilities.of(fact) or UNSET,
         )
         shown = self._shown
         same = shown is not None and status == replace(shown, since=out.at)

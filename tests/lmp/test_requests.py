@@ -132,13 +132,11 @@ def _asked(type_: str, request_id: str | None = "r1") -> Asked:
 
 
 def test_the_result_of_a_message_names_its_task() -> None:
-    got = requests.result(KEY, _asked("session.send"), {"session_key": "k", "message_id": "m"})
+    got = requests.sent(KEY, _asked("session.send"), {"session_key": "k", "message_id": "m"})
     task_id = ids.task_id(KEY, "gw", "k")
-    assert got == (
-        "session.send.result",
-        frames.SendResult(request_id="r1", task_id=task_id, accepted=True),
-    )
-    assert requests.load(requests.dump(got)) == got
+    assert got == frames.SendResult(request_id="r1", task_id=task_id, accepted=True)
+    answer = ("session.send.result", got)
+    assert requests.load(requests.dump(answer)) == answer
 
 
 @pytest.mark.parametrize(
@@ -146,22 +144,30 @@ def test_the_result_of_a_message_names_its_task() -> None:
 )
 def test_the_result_of_an_interrupt_names_the_requests_it_dropped(type_: str, state: Any) -> None:
     dropped = ["out-1", requests.message_id("m", "r7"), requests.message_id("m", None)]
-    got = requests.result(KEY, _asked(type_, None), {"state": "cancelling", "dropped": dropped})
-    assert got == (f"{type_}.result", frames.RunResult(run_id="run_9", state=state, dropped=["r7"]))
-    assert requests.load(requests.dump(got)) == got
+    value = {"state": "cancelling", "dropped": dropped}
+    got = requests.interrupted(KEY, _asked(type_, None), value)
+    assert got == frames.RunResult(run_id="run_9", state=state, dropped=["r7"])
+    answer = (f"{type_}.result", got)
+    assert requests.load(requests.dump(answer)) == answer
 
 
 def test_the_result_of_a_resume() -> None:
-    _, payload = requests.result(KEY, _asked("run.resume"), {"session_key": "k"})
+    payload = requests.resumed(KEY, _asked("run.resume"), {"session_key": "k"})
     assert payload == frames.RunResult(run_id="run_9", state="resuming", request_id="r1")
     assert payload.dropped is UNSET
 
 
 @pytest.mark.parametrize(
-    ("type_", "value"),
-    [("session.send", {}), ("session.send", {"session_key": 5}), ("run.cancel", {"dropped": "x"})],
+    ("result", "type_", "value"),
+    [
+        (requests.sent, "session.send", {}),
+        (requests.sent, "session.send", {"session_key": 5}),
+        (requests.interrupted, "run.cancel", {"dropped": "x"}),
+    ],
 )
-def test_an_odd_value_is_an_error_that_is_kept(type_: str, value: dict[str, Any]) -> None:
+def test_an_odd_value_is_an_error_that_is_kept(
+    result: Any, type_: str, value: dict[str, Any]
+) -> None:
     with pytest.raises(errors.GatewayError) as caught:
-        requests.result(KEY, _asked(type_), value)
+        result(KEY, _asked(type_), value)
     assert requests.kept(caught.value)

@@ -16,7 +16,7 @@ import pytest
 SHIM = Path(__file__).parents[2] / "hermes_shim"
 FILES = sorted(SHIM.glob("*.py"))
 HERMES = {"gateway", "hermes_cli", "hermes_constants", "hermes_state", "tools"}
-MOST = 600
+MOST = 1_000
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
