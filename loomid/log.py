@@ -267,14 +267,17 @@ class Log:
         ready = self._encode(batch.events)
         base = Rows.of(batch, self._next_fact, self._clock())
         self._next_fact += len(batch.facts)
-        async with self._committing:
-            failures = 0
-            while (rows := await self._attempt(ready, base, _patience(failures))) is None:
-                await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-                failures += 1
-            self.stamps.commits.observe(time.monotonic() - begun)
-            if at_once := self._resting > 0:
-                self._show(rows.events, ready)
+        await self._committing.acquire()
+        failures = 0
+        while (rows := await self._attempt(ready, base, _patience(failures))) is None:
+            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+            failures += 1
+        self.stamps.commits.observe(time.monotonic() - begun)
+        if at_once := self._resting > 0:
+            self._show(rows.events, ready)
+        # Not in a `finally`: behind a batch that was broken off, and may be stored or not, no
+        # other may be stored. It would take the events of that one back.
+        self._committing.release()
         if not at_once:
             # One turn of the loop: the next batch is given to the database first, so that it is
             # stored while this one is shown.

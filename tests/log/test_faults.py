@@ -233,6 +233,28 @@ async def test_a_commit_that_is_cancelled_keeps_what_is_numbered_behind_it_waiti
         assert await texts(log, start) in ([], ["a"])
 
 
+async def test_behind_a_commit_that_is_broken_off_nothing_is_stored(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As at a stop just after a commit was too slow: its facts are stored, and acknowledged or
+    not; the events of the next one must not be stored instead of its own."""
+    monkeypatch.setattr("loomid.log.COMMIT_S", 0.0)
+    async with open_log(path) as log:
+        start = log.visible
+        async with asyncio.TaskGroup() as group:
+            slow = group.create_task(push(log, "a"))
+            behind = group.create_task(push(log, "b"))
+            await until(lambda: log.health.failing_since is not None)
+            monkeypatch.setattr("loomid.log.COMMIT_S", 10.0)
+            slow.cancel()
+            await asyncio.wait([slow])
+            await log._store.settle()
+            assert not behind.done()
+            behind.cancel()
+    async with open_log(path) as log:
+        assert await texts(log, start) in ([], ["a"])
+
+
 async def test_an_event_that_cannot_be_encoded_becomes_a_placeholder(
     path: Path, caplog: pytest.LogCaptureFixture
 ):
