@@ -1,7 +1,8 @@
 """After a start, what a gateway tells of the time before is folded at the times it happened.
 
-Its shim has kept those facts, and its inventory comes behind them. Until then no time passes
-for its runs but by these facts: that loomid was away must not count as Hermes' silence.
+Its shim has kept those facts, in order. Until one comes that is of our own time no time passes
+for its runs but by these facts: that loomid was away must not count as Hermes' silence. The
+inventory that each hello asks for is such a fact, if no other is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid.lmp.facts import GatewayLost, Tick
-from loomid.wire import Inventory
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
@@ -29,6 +29,8 @@ class CatchUp:
 
     def __init__(self) -> None:
         self._behind: dict[str, _Behind] = {}
+        self.since = 0.0
+        """When our own time began."""
 
     def __contains__(self, gateway_id: str) -> bool:
         return gateway_id in self._behind
@@ -36,28 +38,27 @@ class CatchUp:
     def stored(self, arrival: Arrival) -> None:
         """What is alive rests on this. What we noted of the link says nothing of Hermes' time."""
         if arrival.n:
-            behind = self._behind.setdefault(arrival.gateway_id, _Behind(arrival.at, set()))
-            behind.boots.add(arrival.boot)
-            behind.at = max(behind.at, arrival.at)
-        elif type(arrival.fact) is Tick and arrival.gateway_id in self:
-            behind = self._behind[arrival.gateway_id]
-            behind.at = max(behind.at, arrival.at)
+            new = _Behind(arrival.at, set())
+            self._behind.setdefault(arrival.gateway_id, new).boots.add(arrival.boot)
+        elif type(arrival.fact) is not Tick or arrival.gateway_id not in self:
+            return
+        behind = self._behind[arrival.gateway_id]
+        behind.at = max(behind.at, arrival.at)
 
     def at(self, arrival: Arrival) -> float | None:
         """When it happened, if it may be of the time before; None: it is new."""
         behind = self._behind.get(arrival.gateway_id)
         if behind is None:
             return None
-        if type(arrival.fact) is Inventory:
-            self.end(arrival.gateway_id)
-            return None
-        if type(arrival.fact) is GatewayLost:
-            behind.boots.discard(arrival.boot)
+        if type(arrival.fact) is GatewayLost or (arrival.n and arrival.t >= self.since):
+            behind.boots.discard(arrival.boot)  # it is gone, or has told all of the time before
             if not behind.boots:
                 self.end(arrival.gateway_id)
+                return None
         if not arrival.n:
             return None
-        behind.at = max(behind.at, min(arrival.t, arrival.at))
+        if arrival.boot in behind.boots:
+            behind.at = max(behind.at, min(arrival.t, arrival.at))
         return behind.at
 
     def end(self, gateway_id: str) -> None:

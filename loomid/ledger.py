@@ -124,18 +124,19 @@ class Ledger:
         await self._safe.write(work)
 
     async def give_back(self, claim: Claim) -> bool:
-        """Give up a claim, and forget its request if that is still open; False: too late.
+        """Give up a claim, and forget its request if that is still open; False: too late, and
+        neither is changed.
 
         In one step: a claim without its open request would stand for ever.
         """
 
         def work(line: sqlite3.Connection) -> bool:
-            line.execute(
-                "DELETE FROM request WHERE command_id = ? AND state = 'open'", (claim.command_id,)
-            )
             entry = _get(line, claim.approval_id)
             if entry is None or entry.over or entry.command_id != claim.command_id:
                 return False
+            line.execute(
+                "DELETE FROM request WHERE command_id = ? AND state = 'open'", (claim.command_id,)
+            )
             _put(line, entry.given_back())
             return True
 

@@ -327,9 +327,9 @@ class Log:
         When this is cancelled `visible` stays below the batch: it may be on disk.
         """
         count = len(rows.events)
-        if count:
-            self._hidden.append(self._taken.last + 1)
         last = self._taken.take(count)
+        if count:
+            self._hidden.append(last - count + 1)
         try:
             async with asyncio.timeout(patience_s):
                 await self._store.append(rows)

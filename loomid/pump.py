@@ -49,7 +49,7 @@ class Pump:
         self._store = store
         self._key = key
         self._clock = clock
-        self._at = 0.0  # the time of the fold; never goes back (but see CatchUp)
+        self._at = 0.0  # the time of the fold; never goes back, but facts may be older: CatchUp
         self._ahead = 0.0  # how far it is ahead of a clock that was set back
         self._catch_up = CatchUp()
         self._catch_up_by = 0.0
@@ -80,7 +80,8 @@ class Pump:
             self._fold(arrival)
         for runs in self.runs.values():
             runs.dropped.clear()  # counted by the loomid that they came to
-        self._catch_up_by = self._now() + CATCH_UP_S
+        self._catch_up.since = self._now()
+        self._catch_up_by = self._catch_up.since + CATCH_UP_S
 
     async def _step(self, group: asyncio.TaskGroup) -> None:
         """Fold what has arrived, while what was folded before is being stored."""

@@ -106,12 +106,12 @@ class Resolver:
         """Give the claim back or close its request, which is open until this is known."""
         try:
             reason = await returned
-            if reason is None:
-                answer = requests.dump(accepted(claim))
-                who = claim.device_id, claim.request_id
-                await orders.until_stored(partial(self._vault.finish, *who, answer))
-            else:
-                await self._give_back(claim, reason)
+            if reason is not None and await self._give_back(claim, reason):
+                return
+            # Also when it did not run, but is over: what the phone was told stays its answer.
+            answer = requests.dump(accepted(claim))
+            who = claim.device_id, claim.request_id
+            await orders.until_stored(partial(self._vault.finish, *who, answer))
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
             orders.report("the answer to an approval", error)
         finally:
@@ -148,14 +148,19 @@ class Resolver:
             return None
         return None
 
-    async def _give_back(self, claim: Claim, reason: str) -> None:
-        """The command did not run: the approval waits again, and every phone hears of it."""
+    async def _give_back(self, claim: Claim, reason: str) -> bool:
+        """The command did not run: the approval waits again, and every phone hears of it.
+
+        False: it is over meanwhile.
+        """
         log.info("the answer of device %s did not reach Hermes: %s", claim.device_id, reason)
-        if await orders.until_stored(partial(self._ledger.give_back, claim)):
+        given_back = await orders.until_stored(partial(self._ledger.give_back, claim))
+        if given_back:
             returned = frames.Returned(
                 device_id=claim.device_id, request_id=claim.request_id, reason=reason
             )
             await self._remind(claim.approval_id, returned)
+        return given_back
 
     def _over(self, approval_id: str) -> bool:
         """Not the opposite of pending: what is unknown here may still wait."""

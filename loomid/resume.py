@@ -92,7 +92,8 @@ class _Step:
 
     def __call__(self) -> tuple[Start, _Snapshot | None] | int:
         """What to do; or the device's new base, if its last_seq cannot be of this log."""
-        visible, last_seq = self.log.visible, self.hello.last_seq
+        # At rest a position is visible at once; it is hello.ok's own.
+        visible, last_seq = self.log.take_position(), self.hello.last_seq
         after = self.device.base + (last_seq or 0)
         if self.new:
             return self._start(after, visible, seq=0, truncated=False)

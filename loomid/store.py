@@ -324,7 +324,7 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
 
 def _insert_events(connection: sqlite3.Connection, events: list[EventRow]) -> None:
     """Many rows a statement: between two statements the thread gives up the GIL, and
-    beside a busy loop it gets it back only after the switch interval, milliseconds later."""
+    beside a busy loop it gets it back only after the switch interval."""
     at, count = 0, ROWS_AT_ONCE
     while at < len(events):
         while count > len(events) - at:

@@ -1,6 +1,6 @@
 """Facts as loomid folds them: those of the wire, and loomid's own about the link.
 
-Time enters the fold only as `at` of an arrival: loomid's clock when the fact came,
+Time enters the fold only as `at` of an arrival: loomid's clock when the fact came (mostly),
 stored with it, so that folding stored facts again gives the same result.
 """
 
@@ -78,8 +78,9 @@ _TYPES = {**wire.FACTS, **LOCAL}
 class Arrival:
     """One fact, when and whence it came.
 
-    `n` is 0 for loomid's own facts. `t` is the hook's time in the shim, `at` loomid's
-    time of arrival (both epoch seconds; `at` never goes back).
+    `n` is 0 for loomid's own facts. `t` is the hook's time in the shim, `at` loomid's time of
+    arrival (both epoch seconds). `at` never goes back, but after a start what happened before
+    it has the time at which it happened (loomid/catchup.py).
     """
 
     gateway_id: str

@@ -119,7 +119,7 @@ def _host(rng: Random, seconds: float, kills: int) -> list[Step]:
 
 def _of_phone(rng: Random, what: str) -> dict[str, Any]:
     phone = rng.randrange(PHONES)
-    how: dict[str, Any] = {"phone": phone, "pick": round(rng.random(), 4)}
+    how: dict[str, Any] = {"phone": phone, "pick": rng.randrange(10_000) / 10_000}
     match what:
         case "vanish":
             how |= {

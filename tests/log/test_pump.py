@@ -151,6 +151,43 @@ async def test_that_loomid_was_away_is_no_silence_of_hermes(tmp_path: Path, host
         assert text_of(half.shown()) == "all is well"
 
 
+def long_ago(host: Host, kind: str, body: dict[str, Any]) -> None:
+    """A hook that was called while loomid was away."""
+    host.link._queue.put((kind, time.time() - 600.0, body))
+
+
+async def test_an_inventory_that_a_loomid_before_us_asked_for_is_of_its_time(
+    tmp_path: Path, host: Host
+):
+    async with pumping(tmp_path, clock=lambda: time.time() - 600.0) as half:
+        await a_failed_turn_of_cron(half, host)
+        start = half.start
+    long_ago(host, "inventory", {"keys": [], "approvals": []})
+    long_ago(host, "delta", delta("all is well"))
+    for kind, body in endings("all is well"):
+        long_ago(host, kind, body)
+    async with pumping(tmp_path) as half:
+        half.start = start
+        await until(lambda: ended(half.shown()))
+        assert "run.failed" not in types(half.shown())
+
+
+async def test_a_fact_of_our_own_time_ends_the_catching_up(tmp_path: Path, host: Host):
+    async with pumping(tmp_path) as half:
+        host.link.emit("turn.started", turn_started())
+        host.link.emit("stream.started", stream_started())
+        host.link.emit("delta", delta("one"))
+        await until(lambda: text_of(half.shown()) == "one")
+        start = half.start
+    host.silent = True  # no inventory comes
+    async with pumping(tmp_path) as half:
+        half.start = start
+        await until(lambda: half.gateways.boot_of("gw1") is not None)
+        host.link.emit("delta", delta(" two"))
+        host.link.emit("delta", delta(" three"))
+        await until(lambda: text_of(half.shown()) == "one two three")
+
+
 async def test_an_inventory_is_not_waited_for_for_ever(tmp_path: Path, host: Host):
     shift = 0.0
     async with pumping(tmp_path) as half:

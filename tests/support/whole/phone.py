@@ -247,7 +247,7 @@ class Phone:
         if frame.type == "ping" and self.pipe is not None:
             self.pipe.send("pong")
         if "request_id" in payload and frame.type not in EVENTS:
-            self._answered(payload)
+            self._answered(payload, world)
 
     def _check_place(self, frame: Frame, position: int) -> None:
         """Between two frames no event is missing, and an event is the one of the log."""
@@ -348,9 +348,12 @@ class Phone:
             assert self.told_snapshot == self.looks_back, "not what it missed"
         self.told_snapshot, self.solid = None, len(self.told)
 
-    def _answered(self, payload: dict[str, Any]) -> None:
+    def _answered(self, payload: dict[str, Any], world: Any) -> None:
         asked = self.asked[payload["request_id"]]
+        given_back = (self.device_id, payload["request_id"]) in world.given_back
         kept = [one for one in asked.answers if one.get("code") not in NOTHING_RAN]
+        if given_back:
+            kept = [one for one in kept if one.get("state") != "accepted"]
         if kept and payload.get("code") not in NOTHING_RAN and not asked.void:
             assert kept[-1] == payload, "another answer to the same request"
         asked.answers.append(payload)

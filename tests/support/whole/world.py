@@ -31,6 +31,7 @@ from tests.support.whole.wire import Wire, WiredGateways
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loomid.lmp.approvals import Claim
     from tests.support.whole.disk import Image
 
 SLICE_S = 1.0
@@ -90,6 +91,8 @@ class World:
         self.truth = Truth()
         self.kernel = self.epoch = self.starts = 0
         self.backup: Image | None = None
+        self.given_back: set[tuple[str, str]] = set()
+        """Device and request: its command proved not to have run, so it may be asked anew."""
         self.key = b""
         self.life: asyncio.Task[None] | None = None
         self.up = False
@@ -126,6 +129,7 @@ class World:
         clock = self.loop.clock
         async with await Store.open(self.disk.path, clock) as store:
             self.ledger = store.ledger
+            self._watch_claims()
             self.log = await Log.open(store, window=WINDOW, clock=clock, boot_id=str(self.kernel))
             self._know()
             self.vault = Vault(store)
@@ -143,6 +147,16 @@ class World:
             self.pump.refolded = self._check_refold
             async with asyncio.TaskGroup() as self.group:
                 await self._compose()
+
+    def _watch_claims(self) -> None:
+        """Note each claim that is given back, as it is tried: of the end we may not hear."""
+        give_back = self.ledger.give_back
+
+        async def noted(claim: Claim) -> bool:
+            self.given_back.add((claim.device_id, claim.request_id))
+            return await give_back(claim)
+
+        self.ledger.give_back = noted  # type: ignore[method-assign]
 
     async def _compose(self) -> None:
         clock = self.loop.clock
