@@ -239,7 +239,7 @@ class Runs:
             for turn in bound or guests[:1]:
                 turn.end(out, CANCELLED)
             return
-        for turn in bound + [t for t in guests if t.failure is not None]:
+        for turn in bound + [t for t in guests if t.work.failure is not None]:
             turn.handler_done(out)
 
     def _loop_stopped(self, out: Folding, fact: wire.LoopStopped) -> None:
@@ -286,9 +286,9 @@ class Runs:
                 and turn.key is not None
                 and turn.key not in keys
                 and out.at - turn.seen_at >= STARTED_RACE_S
-                and (not turn.ours or turn.failure is not None)
+                and (not turn.ours or turn.work.failure is not None)
             ):
-                turn.end(out, turn.conclusion)
+                turn.end(out, turn.work.conclusion)
 
     def _approval_asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
         if out.boot in self._lost:

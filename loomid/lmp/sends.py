@@ -72,10 +72,10 @@ class Sends:
         flagged = fact.expect_edits or fact.notify or fact.interim
         if turn.live:
             # What is sent after a failed call tells of the failure.
-            if flagged and turn.failure is None and self._host.edits_only(turn.boot):
+            if flagged and turn.work.failure is None and self._host.edits_only(turn.boot):
                 final = fact.notify or not fact.text.endswith(CURSOR)
                 turn.preview(out, fact.message_id, text, final=final)
-            chatter = turn.failure is not None or turn.tools.is_progress(text)
+            chatter = turn.work.failure is not None or turn.work.tools.is_progress(text)
             return flagged or chatter or turn.said(text)
         if fact.expect_edits or fact.interim or turn.said(text):
             return True

@@ -205,7 +205,7 @@ async def test_a_fold_that_breaks_costs_one_fact(
 async def test_a_run_ends_even_if_its_end_breaks_the_fold(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("loomid.lmp.turns.of_turn", lambda *_: 1 / 0)
+    monkeypatch.setattr("loomid.lmp.work.of_turn", lambda *_: 1 / 0)
     async with pumping(tmp_path) as half:
         host.link.emit("turn.started", turn_started())
         host.link.emit("stream.started", stream_started())
