@@ -26,11 +26,6 @@ AFTERMATH_S = 2.0
 """How long after a run failed or was cancelled the gateway may still remark on that."""
 
 
-def in_chat(session_key: str, chat_id: str) -> bool:
-    """Whether the session belongs to that chat of ours."""
-    return chat_id in session_key.split(":")
-
-
 class Sends:
     """Tells sends that belong to a run from those that are news."""
 

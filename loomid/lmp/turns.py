@@ -9,7 +9,7 @@ from loomid.lmp.attempts import DRAIN_S
 from loomid.lmp.endings import Ending, failed
 from loomid.lmp.facts import Deltas
 from loomid.lmp.merging import Segment, kind_of
-from loomid.lmp.run import Run
+from loomid.lmp.run import Run, RunView
 from loomid.lmp.script import Script
 from loomid.lmp.start import Start
 from loomid.lmp.work import WORK_FACTS, Work
@@ -107,6 +107,19 @@ class Turn:
             return self.seen_at + NEVER_STARTED_S if known is None else known + DRAIN_S
         times = (self.run.due, self._script.drained_at(), self._silent_until())
         return min((t for t in times if t is not None), default=None)
+
+    @property
+    def view(self) -> RunView:
+        """Its run as commands see it."""
+        return RunView(
+            run_id=self.run.run_id,
+            task_id=self.run.task_id,
+            turn_id=self.turn_id,
+            session_key=self.key,
+            surface=self.start.platform,
+            can=self.can if self.live else (),
+            active=self.live,
+        )
 
     def said(self, text: str) -> bool:
         """Whether the run told this text already, or the beginning of it."""
