@@ -114,7 +114,7 @@ async def test_killed_on_the_way_of_an_answer(
             host.answer(host.commands[0])
         assert (await side.ask("approval.resolve", **mine))["state"] == "accepted"
         await side.decided("s1")
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         truth = {"state": "applied", "choice": "once", "outcome": "applied", "decided_by": "remote"}
         late = await side.refused("approval.resolve", TABLET, **{**mine, "request_id": "r9"})
         assert (late.code, late.params) == ("already_resolved", truth)

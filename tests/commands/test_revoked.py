@@ -30,7 +30,7 @@ async def test_its_claim_is_settled_after_a_restart(
         await side.ask("approval.resolve", **body)
         await side.vault.remove_device(PHONE.device_id)
     async with Side(tmp_path) as side:
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         assert (await side.entry(approval_id)).waits
         assert await side.vault.open_requests() == []
         await side.ask("approval.resolve", TABLET, **{**body, "request_id": "r2"})
@@ -66,6 +66,6 @@ async def test_nothing_of_it_is_kept_once_that_is_settled(side: Side, host: Host
     await side.log._store.tidy.forget_rest(time.time() + 9)
     assert await side.vault.open_requests() != []
     host.answer(host.commands[0])
-    await until(lambda: not side.commands.under_way)
+    await until(lambda: not side.under_way)
     await side.log._store.tidy.forget_rest(time.time() + 9)
     assert await side.vault.request(PHONE.device_id, "r1") is None

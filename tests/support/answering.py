@@ -164,6 +164,21 @@ class Host:
         timer.start()
 
 
+class Counting(asyncio.TaskGroup):
+    """Knows how many of its tasks are not done."""
+
+    busy = 0
+
+    def create_task(self, *args: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(*args, **options)
+        self.busy += 1
+        task.add_done_callback(self._less)
+        return task
+
+    def _less(self, _: asyncio.Task[Any]) -> None:
+        self.busy -= 1
+
+
 class Side:
     """One start of loomid; leaving the context ends it at once, whatever it was doing."""
 
@@ -194,6 +209,7 @@ class Side:
             deadline_s=self._deadline_s,
         )
         self.pump = Pump(self.gateways, self.log, store, self.key, time.time)
+        self._group = Counting()
         started = asyncio.Event()
         life = asyncio.create_task(self._live(started))  # noqa: TID251 - not a part of the daemon
         self._stack.push_async_callback(self._end, life)
@@ -201,7 +217,7 @@ class Side:
         return self
 
     async def _live(self, started: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group, self._group:
             group.create_task(self.gateways.run())
             group.create_task(self.pump.run())
             await self.gateways.ready.wait()
@@ -216,12 +232,17 @@ class Side:
                 LIMITS,
                 alive=self.log.projection,
                 remind=self._remind,
-                group=group,
+                group=self._group,
                 patience_s=self._patience_s,
             )
             await self.commands.recover()
             started.set()
             await asyncio.Future()
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are being carried out or settled."""
+        return self._group.busy
 
     async def _remind(self, approval_id: str, returned: frames.Returned) -> None:
         self.reminded.append((approval_id, returned))

@@ -38,7 +38,7 @@ async def decide(side: Side, i: int) -> None:
     body = {"approval_id": name, "choice": "once", "request_id": f"a{i}"}
     await tell(side, "approval.resolve", **body)
     while name in side.waiting():
-        await until(lambda: name not in side.waiting() or not side.commands.under_way)
+        await until(lambda: name not in side.waiting() or not side.under_way)
         await tell(side, "approval.resolve", **body)
 
 
