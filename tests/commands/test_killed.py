@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.answering import TABLET, Side, until
+from tests.support.answering import TABLET, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

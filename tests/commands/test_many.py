@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loomid.errors import GatewayOffline
-from tests.support.answering import PHONE, Host, Side, until
+from tests.support.answering import PHONE, Host, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ import pytest
 from loomid.errors import RequestIdReused
 from loomid.lmp import requests
 from loomid.vault import Intent
-from tests.support.answering import PHONE, TABLET, Host, Side, key_of, until
+from tests.support.answering import PHONE, TABLET, Host, Side, key_of
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,8 @@ import pytest
 
 from loomid.errors import AlreadyResolved
 from loomid.lmp.requests import refusal
-from tests.support.answering import PHONE, TABLET, Host, Side, until
+from tests.support.answering import PHONE, TABLET, Host, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,14 +230,10 @@ async def test_a_claim_whose_command_never_left_is_given_back(
     async with Side(tmp_path) as side:
         await side.online(host)
         host.ask("s1")
-        approval_id = await side.asked("s1")
-        # As if loomid had ended between the two.
-        side.commands._resolver.deliver = lambda *_: None  # type: ignore[method-assign]
-        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
-        await side.ask("approval.resolve", **body)
+        body = await side.only_claimed("s1")
     async with Side(tmp_path) as side:
         await until(lambda: not side.under_way)
-        assert (await side.entry(approval_id)).waits
+        assert (await side.entry(body["approval_id"])).waits
         assert (await side.ask("approval.resolve", **body))["state"] == "accepted"
         await side.decided("s1")
     assert len(host.commands) == 1

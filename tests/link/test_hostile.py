@@ -16,7 +16,8 @@ from loomid.errors import ConfigError, StateError
 from loomid.gateway import Gateways
 from loomid.lmp.facts import GatewayDown
 from tests.support.host import delta
-from tests.support.link import daemon, until
+from tests.support.link import daemon
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

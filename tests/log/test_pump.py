@@ -17,7 +17,7 @@ from loomid import wire
 from loomid.lmp import envelope, frames
 from loomid.lmp.runs import Runs
 from loomid.vault import Vault
-from tests.support.link import Shim, until
+from tests.support.link import Shim
 from tests.support.pumping import (
     Half,
     delta,
@@ -27,6 +27,7 @@ from tests.support.pumping import (
     stream_started,
     turn_started,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,8 @@ from tests.support.answering import Host
 from tests.support.daemon import Daemon
 from tests.support.hub import serving
 from tests.support.loomictl import loomictl
-from tests.support.phone import Closed, Connection, Phone, until
+from tests.support.phone import Closed, Connection, Phone
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

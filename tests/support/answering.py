@@ -24,9 +24,9 @@ from loomid.pump import Pump
 from loomid.store import Store
 from loomid.vault import Device, Vault
 from tests.support.host import identity
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from loomid.lmp.approvals import Entry
@@ -35,13 +35,6 @@ BEAT_S = 0.5
 LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
 PHONE = Device("dev_1", "Pixel", b"", 0, 0.0)
 TABLET = Device("dev_2", "Tab", b"", 0, 0.0)
-
-
-async def until(condition: Callable[[], Any], bound: float = 10.0) -> None:
-    """Return when the condition holds."""
-    async with asyncio.timeout(bound):
-        while not condition():  # noqa: ASYNC110 - what another thread does sets no event
-            await asyncio.sleep(0.002)
 
 
 def key_of(chat: str) -> str:
@@ -313,6 +306,14 @@ class Side:
         name = self.approval_id(shim_id, boot)
         await until(lambda: name in self.waiting())
         return name
+
+    async def only_claimed(self, shim_id: str) -> dict[str, str]:
+        """An answer that wins, as if loomid ended before its command left; the request."""
+        self.commands._resolver.deliver = lambda *_: None  # type: ignore[method-assign]
+        approval_id = await self.asked(shim_id)
+        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+        await self.ask("approval.resolve", **body)
+        return body
 
     async def decided(self, shim_id: str, boot: str = "boot1") -> str:
         name = self.approval_id(shim_id, boot)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from loomid.errors import PhoneError
-from tests.support.answering import PHONE, Side, until
+from tests.support.answering import PHONE, Side
+from tests.support.waiting import until
 
 
 async def tell(side: Side, type_: str, **payload: Any) -> None:
