@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loomid.db"
-
-
 class Stall:
     """The thread of a store hangs at a statement, until it may go on."""
 
