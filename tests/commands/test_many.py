@@ -48,7 +48,7 @@ async def test_all_that_a_killed_loomid_had_sent_ran_once(
     host.silent.clear()
     for command in host.commands[:]:
         host.answer(command)
-    async with Side(tmp_path) as side:
+    async with Side(tmp_path, patience_s=50.0) as side:
         await until(lambda: side.gateways.boot_of("gw1") == "boot1")
         async with asyncio.TaskGroup() as group:
             for one in asks:
