@@ -135,14 +135,10 @@ def _warn_unreachable(url: str) -> None:
 @click.pass_obj
 def devices(asked: Asked, as_json: bool) -> None:
     """List the paired phones."""
-    found = asked.call("GET", "/devices")
-    if as_json:
-        show_json(found)
-        return
-    if not found["devices"]:
-        click.echo("No phone is paired yet; loomictl pair shows a code.", err=True)
-        return
-    table(("DEVICE", "NAME", "STATE", "PHONE"), [_device_row(d) for d in found["devices"]])
+    none = "No phone is paired yet; loomictl pair shows a code."
+    found = asked.listed("devices", as_json, none)
+    if found:
+        table(("DEVICE", "NAME", "STATE", "PHONE"), [_device_row(one) for one in found])
 
 
 def _device_row(device: dict[str, Any]) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import click
 
-from loomid.ctl import Asked, Failed, begins, show_json, span, table
+from loomid.ctl import Asked, Failed, begins, span, table
+from loomid.wire import CHOICES
 
-_CHOICES = ("once", "session", "always", "deny")
 _COMMAND_CHARS = 60
 
 
@@ -19,16 +19,11 @@ _COMMAND_CHARS = 60
 @click.pass_obj
 def approvals(asked: Asked, as_json: bool) -> None:
     """List the approvals that wait, and the last that were decided."""
-    found = asked.call("GET", "/approvals")
-    if as_json:
-        show_json(found)
-        return
-    if not found["approvals"]:
-        click.echo("Hermes has asked for nothing yet.", err=True)
-        return
-    head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
-    names = {one["device_id"]: one["name"] for one in asked.call("GET", "/devices")["devices"]}
-    table(head, [_approval_row(one, names) for one in found["approvals"]])
+    found = asked.listed("approvals", as_json, "Hermes has asked for nothing yet.")
+    if found:
+        head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
+        names = {one["device_id"]: one["name"] for one in asked.call("GET", "/devices")["devices"]}
+        table(head, [_approval_row(one, names) for one in found])
 
 
 def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
@@ -61,7 +56,7 @@ def _find(asked: Asked, wanted: str) -> dict[str, Any]:
 
 @click.command()
 @click.argument("approval")
-@click.argument("choice", type=click.Choice(_CHOICES))
+@click.argument("choice", type=click.Choice(CHOICES))
 @click.pass_obj
 def approve(asked: Asked, approval: str, choice: str) -> None:
     """Answer APPROVAL (its id or the beginning of it) with CHOICE, as a phone would."""

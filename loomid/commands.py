@@ -101,11 +101,6 @@ class Commands:
         """The task of the home channel, for `hello.ok`."""
         return self.tasks.home()
 
-    @property
-    def under_way(self) -> int:
-        """How many requests are being carried out or settled."""
-        return len(self._flights) + len(self._resolver.settling)
-
     async def recover(self) -> None:
         """Begin to settle what a former process left open; never sends a command again."""
         for request in await self._vault.open_requests():

@@ -71,6 +71,18 @@ class Asked:
         except adminclient.Refused as error:
             raise Failed(str(error)) from None
 
+    def listed(self, what: str, as_json: bool, none: str) -> list[dict[str, Any]]:
+        """What is to be shown as a table: nothing where it was shown as JSON, or where there
+        is none, which was said."""
+        found = self.call("GET", f"/{what}")
+        if as_json:
+            show_json(found)
+            return []
+        rows: list[dict[str, Any]] = found[what]
+        if not rows:
+            click.echo(none, err=True)
+        return rows
+
     def hermes_endpoint(self) -> str:
         """Where a running loomid listens for Hermes, else where it would."""
         return self._where("hermes_endpoint")

@@ -7,22 +7,23 @@ Must not interpret facts.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import zmq
 
-from loomid import text, wire
+from loomid import wire
 from loomid.calls import Calls, CommandFailed
-from loomid.errors import ConfigError, GatewayOffline, OutcomeUnknown, StateError
+from loomid.errors import GatewayOffline, OutcomeUnknown
+from loomid.ipc import listening, text_of
 from loomid.roster import Boot, GatewayState, LinkFigures, Roster
+from loomid.strangers import Strangers, foreign
+from loomid.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from loomid.lmp.facts import Arrival
@@ -33,15 +34,11 @@ __all__ = ["CommandFailed", "GatewayState", "Gateways"]
 
 log = logging.getLogger("loomid.gateway")
 
-MESSAGE_MAX = 8 << 20  # twice what a shim sends at most
-MESSAGES_MAX = 32  # of one shim that ZeroMQ holds for us; its window is no more than that
 ARRIVALS_MAX = 32_768  # eight windows of a shim; beyond, they wait in their own processes
 ARRIVED_BYTES_MAX = 16 << 20
 SLICE = 256  # messages in one step of the loop
 STOCK = "stock-"  # begins the id of a command whose answer is a fact
-STRANGER_BEATS = 45  # three times what a refused shim waits before it tries again
 REPLACED = "another process is this gateway now: no more commands come here"
-WIRE_MAX = 1 << 31  # what is larger is no version
 
 
 class Gateways:
@@ -71,7 +68,7 @@ class Gateways:
         self._peers: dict[bytes, Boot] = {}
         self._asked: set[bytes] = set()
         self._unreachable: set[bytes] = set()
-        self._strangers: dict[str, tuple[str, int]] = {}  # who → line, ticks until forgotten
+        self._strangers = Strangers()
         self._logged: set[str] = set()
         self._arrived = asyncio.Event()
         self._paused = False
@@ -84,14 +81,7 @@ class Gateways:
 
     async def run(self) -> None:
         """Bind and serve until cancelled."""
-        loop = asyncio.get_running_loop()
-        context = zmq.Context()
-        sock = context.socket(zmq.ROUTER)
-        try:
-            self._bind(sock)
-            fd = int(sock.getsockopt(zmq.FD))
-            self._socket = sock
-            loop.add_reader(fd, self._drain)
+        with self._listening() as self._socket:
             self.ready.set()
             try:
                 self._drain()
@@ -99,32 +89,12 @@ class Gateways:
                     await asyncio.sleep(self._beat_s)
                     self._tick()
             finally:
-                loop.remove_reader(fd)
                 self.ready.clear()
                 self._socket = None
                 self._calls.broken(None)
-        finally:
-            sock.close(linger=0)
-            context.term()
 
-    def _bind(self, sock: zmq.Socket[bytes]) -> None:
-        sock.linger = 0
-        sock.setsockopt(zmq.MAXMSGSIZE, MESSAGE_MAX)
-        sock.setsockopt(zmq.RCVHWM, MESSAGES_MAX)
-        # Sending to who is gone is an error that we see, not silence.
-        sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        before = os.umask(0o077)
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sock.bind(f"ipc://{self._path}")
-            self._path.chmod(0o600)
-        except zmq.ZMQError as error:
-            kind = ConfigError if error.errno == errno.ENAMETOOLONG else StateError
-            raise kind(f"cannot listen at {self._path}: {error.strerror}") from None
-        except OSError as error:
-            raise StateError(f"cannot listen at {self._path}: {error.strerror}") from None
-        finally:
-            os.umask(before)
+    def _listening(self) -> AbstractContextManager[zmq.Socket[bytes]]:
+        return listening(self._path, self._drain)
 
     def _drain(self) -> None:
         """Read all there is: ZeroMQ's fd tells only of changes, and sending may eat one."""
@@ -168,7 +138,7 @@ class Gateways:
     def _tick(self) -> None:
         self._drain()
         self._asked.clear()
-        self._strangers = {k: (line, n - 1) for k, (line, n) in self._strangers.items() if n}
+        self._strangers.beat()
         if self._dry:  # else silence is ours: the dead may have left facts that are not read yet
             for peer in self._unreachable:
                 self._peers.pop(peer, None)
@@ -184,11 +154,16 @@ class Gateways:
 
     def _receive(self, frames: list[bytes]) -> None:
         peer, boot = frames[0], self._peers.get(frames[0])
+        said = ""
         try:
-            message = _decode(frames)
+            said = text_of(frames)
+            message = wire.from_shim(said) if said else None
         except (ValueError, RecursionError, KeyError, TypeError) as error:
-            if not self._foreign(peer, frames):
+            stranger = foreign(said)
+            if stranger is None:
                 self._odd(f"malformed message ({type(error).__name__})")
+            else:
+                self._send(peer, self._strangers.refuse(*stranger))
             return
         if isinstance(message, wire.Hello):
             self._hello(peer, message)
@@ -216,7 +191,7 @@ class Gateways:
                     self._odd("a result that nobody waits for")
             case wire.Beat(dropped=dropped) if dropped != boot.dropped:
                 self._roster.lose_facts(boot, dropped)
-                log.warning("gateway %s lost facts: %s", _short(boot.gateway_id), dropped)
+                log.warning("gateway %s lost facts: %s", short(boot.gateway_id), dropped)
             case wire.Bye():
                 self._roster.down(boot, self._clock())
                 self._offline(boot, "it said bye")
@@ -225,13 +200,13 @@ class Gateways:
 
     def _hello(self, peer: bytes, hello: wire.Hello) -> None:
         if hello.wire != wire.WIRE_VERSION:
-            self._refuse(peer, hello.gateway_id, hello.wire)
+            self._send(peer, self._strangers.refuse(hello.gateway_id, hello.wire))
             return
         objection = self._roster.objection(hello)
         if objection is not None:
             self._odd(objection)
             return
-        self._strangers.pop(_short(hello.gateway_id), None)
+        self._strangers.forget(hello.gateway_id)
         was_online = self._roster.online(hello.gateway_id)
         boot, older = self._roster.hello(peer, hello, self._clock())
         self._peers[peer] = boot
@@ -244,11 +219,11 @@ class Gateways:
         if was_online is not boot:
             log.info(
                 "gateway %s online: %s, Hermes %s, pid %d, boot %s",
-                _short(boot.gateway_id),
-                _short(hello.name),
-                _short(hello.hermes_version),
+                short(boot.gateway_id),
+                short(hello.name),
+                short(hello.hermes_version),
                 hello.pid,
-                _short(boot.boot),
+                short(boot.boot),
             )
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
         # What is alive comes as a fact, after all that came before; nobody waits for the result.
@@ -261,41 +236,12 @@ class Gateways:
             self._asked.add(peer)
             self._send(peer, wire.WhoAreYou())
 
-    def _foreign(self, peer: bytes, frames: list[bytes]) -> bool:
-        """A hello of another shape may come from another wire version: refuse by name."""
-        try:
-            body = msgspec.json.decode(_text(frames))
-            is_foreign = body["m"] == "hello" and type(body["wire"]) is int
-            is_foreign = is_foreign and 0 <= body["wire"] < WIRE_MAX
-            version, name = body["wire"], body.get("gateway_id")
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            return False
-        if not is_foreign or version == wire.WIRE_VERSION:
-            return False
-        self._refuse(peer, name if isinstance(name, str) else "", version)
-        return True
-
-    def _refuse(self, peer: bytes, gateway_id: str, version: int) -> None:
-        name = _short(gateway_id) or "without id"
-        line = f"gateway {name} speaks wire version {version}, this loomid {wire.WIRE_VERSION}"
-        before = self._strangers.get(name)
-        if before is not None or len(self._strangers) < SLICE:
-            if before is None or before[0] != line:
-                log.warning("%s: upgrade one of them", line)
-            self._strangers[name] = line, STRANGER_BEATS
-        here = wire.WIRE_VERSION
-        told = (
-            f"loomid speaks wire version {here}, this shim {version}: upgrade one of them; it is"
-            " tried again"
-        )
-        self._send(peer, wire.Refused("refused", [here], told))
-
     def _odd(self, kind: str, *, count: bool = True) -> None:
         if count:
             self._roster.oddities[kind] += 1
         if kind not in self._logged and len(self._logged) < SLICE and kind != "fact_again":
             self._logged.add(kind)
-            log.warning("from a shim: %s; counted, not logged again", _short(kind))
+            log.warning("from a shim: %s; counted, not logged again", short(kind))
 
     # ── what arrived ──
 
@@ -336,7 +282,7 @@ class Gateways:
 
     def incompatible(self) -> list[str]:
         """One line for each peer whose wire version is not spoken here."""
-        return [line for line, _ in self._strangers.values()]
+        return self._strangers.lines()
 
     def figures(self) -> LinkFigures:
         """What came over the link since our start."""
@@ -377,24 +323,7 @@ class Gateways:
         return boot
 
     def _offline(self, boot: Boot, why: str) -> None:
-        log.info("gateway %s offline: %s, boot %s", _short(boot.gateway_id), why, _short(boot.boot))
+        log.info("gateway %s offline: %s, boot %s", short(boot.gateway_id), why, short(boot.boot))
         self._calls.broken(boot)
         for former in self._roster.replaced(boot.gateway_id):
             self._send(former.peer, wire.WhoAreYou())  # it may speak for its gateway again
-
-
-def _text(frames: list[bytes]) -> str:
-    if len(frames) != 2:
-        raise ValueError("a message has one part")
-    return text.valid_json_text(frames[1].decode())
-
-
-def _decode(frames: list[bytes]) -> wire.Message | None:
-    """The message, its types checked; None for the empty one that begins a connection."""
-    text = _text(frames)
-    return wire.from_shim(text) if text else None
-
-
-def _short(text: str) -> str:
-    """For logs: what a peer calls itself, made harmless."""
-    return "".join(c if c.isprintable() else "?" for c in text[:64])

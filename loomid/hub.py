@@ -6,26 +6,23 @@ import asyncio
 import contextlib
 import logging
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import UNSET
 
 from loomid.alarm import Alarm
 from loomid.devices import Devices
-from loomid.errors import Internal, PhoneError, StorageFailing, Unauthorized
-from loomid.lmp import envelope, frames, pairing
-from loomid.lmp.session import Code, Timing
+from loomid.errors import Internal, PhoneError, StorageFailing
+from loomid.gate import Gate, HubConfig
+from loomid.lmp import frames, pairing
+from loomid.lmp.session import Code
 from loomid.log import Gone
-from loomid.outbox import Templates
 from loomid.pace import Pace
-from loomid.phone import Admission, Phone
-from loomid.resume import SNAPSHOT, Start, replayed, resume
+from loomid.phone import Phone
+from loomid.resume import replayed
 from loomid.tally import Tally
-from loomid.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -34,36 +31,24 @@ if TYPE_CHECKING:
     from loomid.lmp.frames import ClientHello, GatewayInfo, Payload
     from loomid.lmp.pairing import Secret
     from loomid.log import Log
+    from loomid.phone import Admission
     from loomid.places import Place
+    from loomid.resume import Start
     from loomid.vault import Device, Vault
     from loomid.writer import Socket
 
     Execute = Callable[[Device, ClientFrame], Awaitable[tuple[str, Payload]]]
 
+__all__ = ["DeviceStatus", "Hub", "HubConfig"]
+
 log = logging.getLogger("loomid.hub")
 
 HOUSEKEEPING_S = 15.0
-HELLOS_AT_ONCE = 8
 STRANGERS_TOLD = 50
 """So many ends of strangers' connections are logged in that time: a flood must not fill the log."""
 CLOSE_WITHIN_S = 0.8
 DROP_WITHIN_S = 0.1
 SAVED_AT_END = 200
-CAPABILITIES = [SNAPSHOT]
-
-
-@dataclass(frozen=True, slots=True)
-class HubConfig:
-    """What the hub tells phones, and its bounds."""
-
-    server_name: str
-    server_version: str
-    max_frame_bytes: int = 1024 * 1024
-    max_text_chars: int = 100_000
-    max_first_bytes: int = 4096
-    stall_s: float = 30.0
-    claim_within_s: float = pairing.CLAIM_WITHIN_S
-    timing: Timing = field(default_factory=Timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +80,23 @@ class Hub:
         self.tally = Tally()
         self._execute = execute
         self._log = events
-        self._gateways = gateways
-        self._home_task = home_task
         self._clock = clock
         self._devices = Devices(vault, clock, config.claim_within_s)
-        self._templates = Templates()
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
-        self._turnstile = Turnstile(HELLOS_AT_ONCE)
-        self._admitting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closing: int | None = None
         self._empty = asyncio.Event()
         self._alarm = Alarm(events.health, self._tell_all, clock)
+        self._gate = Gate(
+            events,
+            self._devices,
+            self._alarm,
+            config=config,
+            gateways=gateways,
+            home_task=home_task,
+            clock=clock,
+            enlist=self._enlist,
+        )
         self._limited = 0
         self._told = 0  # strangers whose end was logged since the last housekeeping
         self._pace = Pace(events, self._write_all, lambda: len(self._live))
@@ -196,41 +186,10 @@ class Hub:
 
     async def admit(self, phone: Phone, hello: ClientHello) -> Admission:
         """Verify a hello, and say where the device goes on (LMP §3)."""
-        await self._turnstile.turn()
-        if hello.token is not None:
-            base = self._log.visible
-            new = await self._devices.pair(hello.token, hello.device_info, base)
-            phone.place.leave()
-            return await self._admit(phone, hello, *new)
-        known = await self._known(phone, hello)
-        phone.place.leave()
-        # One at a time: where the first moves the device's base, the second must know.
-        async with self._admitting.setdefault(known.device_id, asyncio.Lock()):
-            device = await self._devices.greeted(known, hello.device_info)
-            return await self._admit(phone, hello, device, None)
+        return await self._gate.admit(phone, hello)
 
-    async def _admit(
-        self, phone: Phone, hello: ClientHello, device: Device, credential: Secret | None
-    ) -> Admission:
-        start = await resume(
-            self._log,
-            self._templates,
-            self._devices,
-            device,
-            hello,
-            new=credential is not None,
-            now=self._clock(),
-        )
+    def _enlist(self, phone: Phone, start: Start, new: bool) -> None:
         device_id = start.device.device_id
-        if self._devices.get(device_id) is None:
-            raise Unauthorized  # revoked meanwhile
-        admission = Admission(start.device, self._hello_ok(start, credential), start.outbox)
-        if phone.ended is None:
-            self._enlist(device_id, phone)
-            self.tally.came(device_id, new=credential is not None, truncated=start.truncated)
-        return admission
-
-    def _enlist(self, device_id: str, phone: Phone) -> None:
         if not self._live:
             self._log.stamps.skip(self._log.visible)
         older = self._live.get(device_id)
@@ -238,41 +197,7 @@ class Hub:
             older.end(Code.REPLACED, "replaced by a newer connection")
             self.tally.left(device_id, _end(older)[1])
         self._live[device_id] = phone
-
-    async def _known(self, phone: Phone, hello: ClientHello) -> Device:
-        device_id = hello.device_id or ""
-        device = self._devices.verify(device_id, hello.credential or "")
-        if device is None:
-            await phone.hold(self._devices.penalty(device_id))
-            raise Unauthorized
-        return device
-
-    def _hello_ok(self, start: Start, credential: Secret | None) -> bytes:
-        config, now = self.config, self._clock()
-        gateways = self._gateways()
-        able = {name for one in gateways if one.online for name in one.capabilities or ()}
-        payload = frames.HelloOk(
-            device_id=start.device.device_id,
-            server_name=config.server_name,
-            server_version=config.server_version,
-            protocol_version=frames.PROTOCOL_VERSION,
-            server_time=now,
-            truncated=start.truncated,
-            home_channel=self._home_task(),
-            credential=UNSET if credential is None else credential.reveal(),
-            last_seq=start.seq,
-            capabilities=[*CAPABILITIES, *sorted(able)],
-            gateways=gateways,
-            heartbeat=frames.Heartbeat(
-                interval_s=config.timing.ping_s, timeout_s=config.timing.pong_s
-            ),
-            limits=frames.Limits(
-                max_frame_bytes=config.max_frame_bytes, max_text_chars=config.max_text_chars
-            ),
-            storage=self._alarm.status.storage,
-        )
-        body = envelope.encode_payload(payload)
-        return envelope.render(start.seq, envelope.frame_parts("hello.ok", now, None, None, body))
+        self.tally.came(device_id, new=new, truncated=start.truncated)
 
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
         """Carry out a request of a phone; what has begun goes on when the phone has gone."""

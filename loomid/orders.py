@@ -12,11 +12,12 @@ from loomid.errors import GatewayOffline, OutcomeUnknown, StorageFailing
 from loomid.gateway import CommandFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from loomid.gateway import Gateways
     from loomid.lmp.payload import Payload
     from loomid.lmp.requests import Asked
+    from loomid.lmp.runs import Runs
     from loomid.vault import Device
 
 T = TypeVar("T")
@@ -49,6 +50,15 @@ class Act:
     it is answered otherwise."""
     begun: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
     """To be done before the answer, of the gateway's id and that value. Raises StorageFailing."""
+
+
+def find(runs: Mapping[str, Runs], ask: Callable[[Runs], T | None]) -> tuple[str, T | None]:
+    """Which gateway knows it, and what it knows; None: no gateway does."""
+    for gateway_id, one in runs.items():
+        known = ask(one)
+        if known is not None:
+            return gateway_id, known
+    return "", None
 
 
 async def send(gateways: Gateways, order: Order) -> dict[str, Any]:

@@ -76,10 +76,11 @@ def _template(entries: Sequence[Entry], digits: int) -> _Template:
     numbered = head.replace(number, b"%d")
     sizes = [len(head) + len(entry.parts) for entry in entries]
     count = 1 + bisect_left(list(accumulate(sizes)), BLOB_BYTES)
-    pieces = [numbered] * (3 * len(sizes[:count]))
-    pieces[::3] = [_header(size) for size in sizes[:count]]
-    pieces[2::3] = [entry.parts.replace(b"%", b"%%") for entry in entries[:count]]
-    return _Template(b"".join(pieces), [entry.position for entry in entries[:count]])
+    entries, sizes = entries[:count], sizes[:count]
+    pieces = [numbered] * (3 * len(sizes))
+    pieces[::3] = map(_header, sizes)
+    pieces[2::3] = [entry.parts.replace(b"%", b"%%") for entry in entries]
+    return _Template(b"".join(pieces), [entry.position for entry in entries])
 
 
 @lru_cache(4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from loomid import orders
 from loomid.errors import (
     BadFrame,
     GatewayOffline,
@@ -115,11 +116,7 @@ class Plans:
         return task_id
 
     def _find(self, run_id: str) -> tuple[str, RunView | None]:
-        for gateway_id, runs in self._runs.items():
-            view = runs.run(run_id)
-            if view is not None:
-                return gateway_id, view
-        return "", None
+        return orders.find(self._runs, lambda runs: runs.run(run_id))
 
 
 def order(gateways: Gateways, gateway_id: str, op: str, args: dict[str, Any], *about: str) -> Order:

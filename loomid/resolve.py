@@ -52,8 +52,6 @@ class Resolver:
         self._clock = clock
         self._remind = remind
         self._group = group
-        self.settling: set[str] = set()
-        """Approvals whose command is on its way, or may have been."""
 
     async def resume(self, device_id: str, request_id: str) -> bool:
         """Find out what became of the command of an open request; False: it made no claim."""
@@ -99,7 +97,6 @@ class Resolver:
         return None if entry is None else entry.claim
 
     def _start(self, claim: Claim, returned: Awaitable[str | None]) -> None:
-        self.settling.add(claim.approval_id)
         self._group.create_task(self._settle(claim, returned))
 
     async def _settle(self, claim: Claim, returned: Awaitable[str | None]) -> None:
@@ -114,8 +111,6 @@ class Resolver:
             await orders.until_stored(partial(self._vault.finish, *who, answer))
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
             orders.report("the answer to an approval", error)
-        finally:
-            self.settling.discard(claim.approval_id)
 
     async def _command(self, claim: Claim, order: Order) -> str | None:
         """Why the claim is given back after its command was sent; None: it stands."""
@@ -168,11 +163,7 @@ class Resolver:
         return view is not None and not view.pending
 
     def _find(self, approval_id: str) -> tuple[str, ApprovalView | None]:
-        for gateway_id, runs in self._runs.items():
-            view = runs.approval(approval_id)
-            if view is not None:
-                return gateway_id, view
-        return "", None
+        return orders.find(self._runs, lambda runs: runs.approval(approval_id))
 
 
 def _given_back(failed: CommandFailed) -> str | None:

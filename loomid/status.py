@@ -30,17 +30,7 @@ class Status:
     def gateways(self) -> list[GatewayInfo]:
         """The gateways as the events up to now tell them, for hello.ok: what follows on the
         same connection changes this, and only this."""
-        told: list[Any] = [event.payload for event in self._events.projection.gateways()]
-        return [
-            GatewayInfo(
-                gateway_id=one.gateway_id,
-                name=one.name,
-                online=one.online,
-                hermes_version=one.hermes_version,
-                capabilities=one.capabilities,
-            )
-            for one in told
-        ]
+        return gateway_infos(self._events)
 
     def show(self, hub: Hub) -> dict[str, Any]:
         """Everything that `loomictl status` shows."""
@@ -87,6 +77,21 @@ class Status:
             }
             for state in self._gateways.states()
         ]
+
+
+def gateway_infos(events: Log) -> list[GatewayInfo]:
+    """The gateways as the visible events tell them."""
+    told: list[Any] = [event.payload for event in events.projection.gateways()]
+    return [
+        GatewayInfo(
+            gateway_id=one.gateway_id,
+            name=one.name,
+            online=one.online,
+            hermes_version=one.hermes_version,
+            capabilities=one.capabilities,
+        )
+        for one in told
+    ]
 
 
 def device_json(status: DeviceStatus) -> dict[str, Any]:

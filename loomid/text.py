@@ -24,3 +24,8 @@ def valid_json_text(raw: str) -> str:
         raw = raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         raw = raw.replace("\x00", "\ufffd")
     return _ESCAPES.sub(lambda found: found[1] or r"\ufffd", raw) if "\\u" in raw else raw
+
+
+def short(name: str) -> str:
+    """For logs: what a peer calls itself, made harmless."""
+    return "".join(c if c.isprintable() else "?" for c in name[:64])

@@ -261,6 +261,8 @@ MESSAGES: dict[str, type[Any]] = {
 }
 _TAGS = {cls: tag for tag, cls in MESSAGES.items()}
 
+CHOICES = ("once", "session", "always", "deny")
+"""Hermes takes any other word for a yes, so no other word may leave us."""
 FEATURES = ("request_id", "control_off", "steer", "interrupt", "cancel_foreign")
 
 RESULT_ERRORS = {

@@ -15,13 +15,11 @@ from msgspec import UNSET
 from loomid.errors import AlreadyResolved, BadChoice, LoomiError, NotPermitted, UnknownApproval
 from loomid.lmp import requests
 from loomid.lmp.preview import cut
+from loomid.wire import CHOICES
 
 if TYPE_CHECKING:
     from loomid.lmp.frames import ApprovalRequired, ApprovalResolved
     from loomid.lmp.runs import ApprovalView
-
-WORDS = frozenset({"once", "session", "always", "deny"})
-"""Hermes takes any other word for a yes, so no other word may leave us."""
 
 OWNER = "loomictl"
 """Stands for a device where the owner answers at the machine's terminal."""
@@ -185,7 +183,7 @@ def check(entry: Entry | None, view: ApprovalView | None, choice: str) -> Approv
         raise UnknownApproval
     if not view.answerable:
         raise NotPermitted(reason="not_answerable")
-    offered = [word for word in view.choices if word in WORDS]
+    offered = [word for word in view.choices if word in CHOICES]
     if choice not in offered:
         raise BadChoice(choices=offered)
     return view

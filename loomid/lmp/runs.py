@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from loomid import wire
 from loomid.lmp import ids
-from loomid.lmp.asks import ASKED_RACE_S, KEEP_S, ApprovalView, Ask, Asks
+from loomid.lmp.asking import Asking
+from loomid.lmp.asks import ASKED_RACE_S, ApprovalView
 from loomid.lmp.endings import CANCELLED
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen, tag_of
 from loomid.lmp.host import BOOTS, Host
 from loomid.lmp.inbox import origin_of
 from loomid.lmp.quota import Quota
+from loomid.lmp.roll import Roll
 from loomid.lmp.run import RunView
-from loomid.lmp.sends import Sends, in_chat
+from loomid.lmp.sends import Sends
 from loomid.lmp.start import platform_of
 from loomid.lmp.status import Status
 from loomid.lmp.turns import TURN_FACTS, Turn
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ApprovalView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
-ENDED_KEPT = 1_000
 _OF_THE_LINK = frozenset({GatewayUp, GatewayDown})
 STARTED_RACE_S = 1.0
 """A list of running keys may miss a turn that began while it was made."""
@@ -38,18 +39,13 @@ class Runs:
         self._gateway_id = gateway_id
         self._key = key
         self._host = Host(gateway_id, key)
-        self._turns: dict[str, Turn] = {}
-        self._by_run: dict[str, str] = {}
-        # The view is None of a turn that never became a run, and of one from before a restart.
-        self._ended: OrderedDict[str, RunView | None] = OrderedDict()
-        self._asks = Asks(gateway_id, key)
+        self._turns = Roll(self._host, ended)
         self._sends = Sends(self._host)
         self._status = Status(gateway_id, self._host.retention)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
+        self._asking = Asking(self._host, self._turns, self._alarms)
         self._quota = Quota()
-        for turn_id in ended:
-            self._remember(turn_id, None)
 
     # ── what others ask ──
 
@@ -61,7 +57,7 @@ class Runs:
     @property
     def wants_running(self) -> float | None:
         """When op `running` should be asked (at most every 2 s); None: not needed."""
-        times = (turn.ask_running_at for turn in self._turns.values())
+        times = (turn.ask_running_at for turn in self._turns)
         return min((t for t in times if t is not None), default=None)
 
     @property
@@ -71,20 +67,15 @@ class Runs:
 
     def run(self, run_id: str) -> RunView | None:
         """A run that is live, or ended lately and since our start."""
-        turn_id = self._by_run.get(run_id)
-        if turn_id is None:
-            return None
-        turn = self._turns.get(turn_id)
-        return _view(turn) if turn is not None and turn.run.begun else self._ended.get(turn_id)
+        return self._turns.view(run_id)
 
     def live(self) -> list[RunView]:
         """The runs that are not over."""
-        return [_view(t) for t in self._turns.values() if t.live and t.run.begun]
+        return [turn.view for turn in self._turns if turn.live and turn.run.begun]
 
     def approval(self, approval_id: str) -> ApprovalView | None:
         """An approval that is pending or was decided lately."""
-        ask = self._asks.get(approval_id)
-        return None if ask is None else ask.view()
+        return self._asking.view(approval_id)
 
     # ── the fold ──
 
@@ -121,7 +112,7 @@ class Runs:
             if turn is not None:
                 self._alarms.set(owner, turn.due)
                 self._note(turn, out.arrival)
-        reason, surplus = self._quota.surplus(self._turns.values(), len(self._turns))
+        reason, surplus = self._quota.surplus(self._turns, len(self._turns))
         for turn in surplus:
             self._evict(out, turn, reason)
         return Outcome(
@@ -153,7 +144,7 @@ class Runs:
         if turn is None:
             # A message that became no turn, or an approval decided long ago.
             self._host.inbox.pop(owner.removeprefix("~msg:"))
-            self._asks.forget(owner.removeprefix("~"))
+            self._asking.forget(owner.removeprefix("~"))
             self._release(out, owner)
         elif turn.live and (turn.run.begun or turn.start.known_at is not None):
             cause, out.cause = out.cause, turn.cause  # what it held back is its own
@@ -165,11 +156,11 @@ class Runs:
     def _turn_fact(self, out: Folding, fact: Any) -> None:  # noqa: ANN401 - one of TURN_FACTS
         turn = self._turns.get(fact.turn_id)
         if turn is None:
-            if fact.turn_id in self._ended or out.boot in self._lost:
+            if self._turns.ended(fact.turn_id) or out.boot in self._lost:
                 self._host.dropped["late"] += 1
                 return
-            turn = self._turns[fact.turn_id] = Turn(fact.turn_id, out.boot, self._host, out.at)
-            self._by_run[turn.run.run_id] = turn.turn_id
+            turn = Turn(fact.turn_id, out.boot, self._host, out.at)
+            self._turns.add(turn)
             # How its text is told depends on what its host can do.
             self._host.retention.share(turn.turn_id, f"~boot:{out.boot}")
         if turn.live:
@@ -198,9 +189,8 @@ class Runs:
         if out.boot in self._lost:
             return  # each restart finds out anew
         self._status.down(out)
-        for ask in self._asks.missing(out.boot, None, out.t):
-            self._ask_lost(out, ask)
-        for turn in [t for t in self._turns.values() if t.boot == out.boot and t.live]:
+        self._asking.only(out, None, out.t)
+        for turn in [t for t in self._turns if t.boot == out.boot and t.live]:
             turn.abandon(out, "gateway_lost")
             if turn.live:
                 self._forget_turn(out, turn)  # it never began
@@ -212,7 +202,7 @@ class Runs:
             self._release(out, f"~lost:{self._lost.popitem(last=False)[0]}")
 
     def _injected(self, out: Folding, fact: wire.Injected) -> None:
-        turn = next((t for t in self._of_key(fact.session_key) if t.ours), None)
+        turn = next((t for t in self._turns.of_key(fact.session_key) if t.ours), None)
         if fact.mode == "steer" and fact.busy and turn is not None:
             turn.input(out, fact.text, origin_of(fact))
             return
@@ -232,18 +222,18 @@ class Runs:
     def _processing_ended(self, out: Folding, fact: wire.ProcessingEnded) -> None:
         """Hermes is done with a message. Its turn may be another message's by then: 0.19 and
         0.20 run what came meanwhile inside the first one's processing."""
-        turns = [t for t in self._of_key(fact.session_key) if t.ours]
+        turns = [t for t in self._turns.of_key(fact.session_key) if t.ours]
         bound = [t for t in turns if fact.message_id in t.messages]
         guests = [t for t in turns if t not in bound and not t.has_own_handler]
         if fact.outcome == "cancelled":
             for turn in bound or guests[:1]:
                 turn.end(out, CANCELLED)
             return
-        for turn in bound + [t for t in guests if t.failure is not None]:
+        for turn in bound + [t for t in guests if t.work.failure is not None]:
             turn.handler_done(out)
 
     def _loop_stopped(self, out: Folding, fact: wire.LoopStopped) -> None:
-        turns = self._of_key(fact.session_key)
+        turns = self._turns.of_key(fact.session_key)
         for turn in [t for t in turns if t.messages] or turns[:1]:
             turn.end(out, CANCELLED)
 
@@ -263,22 +253,23 @@ class Runs:
             out.tasks.append(seen)
 
     def _sent(self, out: Folding, fact: wire.Sent) -> None:
-        self._sends.sent(out, fact, self._of_chat(fact.session_key, fact.chat_id, fact.reply_to))
+        self._sends.sent(
+            out, fact, self._turns.of_chat(fact.session_key, fact.chat_id, fact.reply_to)
+        )
 
     def _edited(self, out: Folding, fact: wire.Edited) -> None:
-        self._sends.edited(out, fact, self._of_chat(None, fact.chat_id, None))
+        self._sends.edited(out, fact, self._turns.of_chat(None, fact.chat_id, None))
 
     def _running(self, out: Folding, fact: wire.Running) -> None:
         self._not_running(out, fact.keys)
 
     def _inventory(self, out: Folding, fact: wire.Inventory) -> None:
         self._not_running(out, fact.keys)
-        for ask in self._asks.missing(out.boot, fact.approvals, out.t - ASKED_RACE_S):
-            self._ask_lost(out, ask)
+        self._asking.only(out, fact.approvals, out.t - ASKED_RACE_S)
 
     def _not_running(self, out: Folding, keys: list[str]) -> None:
         """Turns whose agents run no longer are over; failed ones end without a word."""
-        for turn in list(self._turns.values()):
+        for turn in list(self._turns):
             if (
                 turn.live
                 and turn.run.begun
@@ -286,97 +277,31 @@ class Runs:
                 and turn.key is not None
                 and turn.key not in keys
                 and out.at - turn.seen_at >= STARTED_RACE_S
-                and (not turn.ours or turn.failure is not None)
+                and (not turn.ours or turn.work.failure is not None)
             ):
-                turn.end(out, turn.conclusion)
+                turn.end(out, turn.work.conclusion)
 
     def _approval_asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
         if out.boot in self._lost:
             self._host.dropped["late"] += 1
-            return
-        turn = self._turns.get(fact.turn_id or "")
-        run = turn.run if turn is not None and turn.live and turn.run.begun else None
-        ask = self._asks.ask(
-            out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
-        )
-        if ask is None:
-            self._host.dropped["too_many_approvals" if self._asks.full else "duplicate"] += 1
-            return
-        out.touched.add(ask.owner)
-        self._tell_ask(out, ask, ask.required(), pending=True)
+        else:
+            self._asking.asked(out, fact)
 
     def _approval_done(self, out: Folding, fact: wire.ApprovalDone) -> None:
-        ask = self._asks.done(out.boot, fact.approval_id)
-        if ask is None:
-            self._host.dropped["unknown_approval"] += 1
-        else:
-            self._ask_over(out, ask)
-            self._tell_ask(out, ask, ask.resolved(fact), pending=False)
-
-    def _ask_lost(self, out: Folding, ask: Ask) -> None:
-        self._ask_over(out, ask)
-        self._tell_ask(out, ask, ask.lost(), pending=False)
-
-    def _ask_over(self, out: Folding, ask: Ask) -> None:
-        out.touched.add(ask.owner)
-        self._alarms.set(ask.owner, out.at + KEEP_S)
-
-    def _tell_ask(self, out: Folding, ask: Ask, payload: Any, *, pending: bool) -> None:  # noqa: ANN401
-        def event(then: Folding) -> None:
-            then.emit(payload, task_id=ask.task_id, run_id=ask.run_id)
-
-        turn = self._turns.get(ask.fact.turn_id or "")
-        if turn is None or ask.run_id is None:
-            event(out)
-        else:
-            turn.approval(out, ask.approval_id, event, pending=pending)
+        self._asking.done(out, fact)
 
     # ── small things ──
 
-    def _of_key(self, session_key: str) -> list[Turn]:
-        """The live turns of a session, the latest first."""
-        return [t for t in reversed(self._turns.values()) if t.live and t.key == session_key]
-
-    def _of_chat(self, session_key: str | None, chat_id: str, reply_to: str | None) -> list[Turn]:
-        """Turns of a chat of ours: live ones first, and first the one that was answered."""
-        turns = [
-            t
-            for t in reversed(self._turns.values())
-            if t.ours
-            and t.key is not None
-            and (t.key == session_key if session_key else in_chat(t.key, chat_id))
-        ]
-        return sorted(turns, key=lambda t: (reply_to not in t.messages, not t.live))
-
     def _forget_turn(self, out: Folding, turn: Turn) -> None:
         """Its late facts have come (or it never began): let its facts go."""
-        del self._turns[turn.turn_id]
+        self._turns.forget(turn)
         self._quota.free(turn)
-        self._remember(turn.turn_id, _view(turn) if turn.run.begun else None)
         self._release(out, turn.turn_id)
-
-    def _remember(self, turn_id: str, view: RunView | None) -> None:
-        self._ended[turn_id] = view
-        if len(self._ended) > ENDED_KEPT:
-            oldest, _ = self._ended.popitem(last=False)
-            self._by_run.pop(ids.run_id(self._key, self._gateway_id, oldest), None)
 
     def _release(self, out: Folding, owner: str) -> None:
         self._alarms.set(owner, None)
         out.gone.add(owner)
         out.released += self._host.retention.release(owner)
-
-
-def _view(turn: Turn) -> RunView:
-    return RunView(
-        run_id=turn.run.run_id,
-        task_id=turn.run.task_id,
-        turn_id=turn.turn_id,
-        session_key=turn.key,
-        surface=turn.start.platform,
-        can=turn.can if turn.live else (),
-        active=turn.live,
-    )
 
 
 _TAKE: dict[type, Callable[..., None]] = {

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomid.lmp.attempts import DRAIN_S, REASONING_DRAIN_S, Attempt
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from loomid.lmp.folding import Folding
     from loomid.lmp.run import Run
     from loomid.lmp.text import Iteration
@@ -39,11 +41,14 @@ class Script:
     asks the same call again, before anything of it is shown.
     """
 
-    def __init__(self, run: Run, redirected: Redirected, *, streamed: bool) -> None:
+    def __init__(
+        self, run: Run, redirected: Redirected, dropped: Counter[str], *, streamed: bool
+    ) -> None:
         self.streaming = 0
         """The latest call that a delta came for: deltas are FIFO, so all earlier are here."""
         self._run = run
         self._redirected = redirected
+        self._dropped = dropped
         self._streamed = streamed
         self._steps: deque[Attempt | Step] = deque()
         self._shown: Attempt | None = None
@@ -54,24 +59,23 @@ class Script:
         """An attempt begins, after all that waits already."""
         self._steps.append(attempt)
 
-    def after(self, out: Folding, attempt: Attempt | None, act: Act) -> bool:
+    def after(self, out: Folding, attempt: Attempt | None, act: Act) -> None:
         """Do this after that attempt's text and after all that waits already.
 
         A later attempt may be streaming by then; its text need not be waited for. What is of
         no attempt (an approval, a message) must be told even when the end waits already.
-        False when far too much waits.
+        Dropped when far too much waits.
         """
         if attempt is None and self._end is not None:
             self._steps.insert(self._steps.index(self._end), Step(self._end.at, act))
-            return True
+            return
         waits = any(isinstance(step, Step) or step is attempt for step in self._steps)
         if not waits and self._run.begun:
             act(out)
         elif len(self._steps) < MAX_STEPS:
             self._steps.append(Step(out.at, act))
         else:
-            return False
-        return True
+            self._dropped["too_many_steps"] += 1
 
     def finish(self, out: Folding, act: Act) -> None:
         """Do this at the very end, after all attempts."""

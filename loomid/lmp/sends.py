@@ -26,11 +26,6 @@ AFTERMATH_S = 2.0
 """How long after a run failed or was cancelled the gateway may still remark on that."""
 
 
-def in_chat(session_key: str, chat_id: str) -> bool:
-    """Whether the session belongs to that chat of ours."""
-    return chat_id in session_key.split(":")
-
-
 class Sends:
     """Tells sends that belong to a run from those that are news."""
 
@@ -72,10 +67,10 @@ class Sends:
         flagged = fact.expect_edits or fact.notify or fact.interim
         if turn.live:
             # What is sent after a failed call tells of the failure.
-            if flagged and turn.failure is None and self._host.edits_only(turn.boot):
+            if flagged and turn.work.failure is None and self._host.edits_only(turn.boot):
                 final = fact.notify or not fact.text.endswith(CURSOR)
                 turn.preview(out, fact.message_id, text, final=final)
-            chatter = turn.failure is not None or turn.tools.is_progress(text)
+            chatter = turn.work.failure is not None or turn.work.tools.is_progress(text)
             return flagged or chatter or turn.said(text)
         if fact.expect_edits or fact.interim or turn.said(text):
             return True

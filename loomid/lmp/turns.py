@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loomid import wire
-from loomid.lmp.attempts import DRAIN_S, Attempts
-from loomid.lmp.endings import Ending, concluded, failed, of_turn
+from loomid.lmp.attempts import DRAIN_S
+from loomid.lmp.endings import Ending, failed
 from loomid.lmp.facts import Deltas
 from loomid.lmp.merging import Segment, kind_of
-from loomid.lmp.run import Run
+from loomid.lmp.run import Run, RunView
 from loomid.lmp.script import Script
 from loomid.lmp.start import Start
-from loomid.lmp.tools import Tools
+from loomid.lmp.work import WORK_FACTS, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loomid.lmp.attempts import Attempt
     from loomid.lmp.folding import Folding
     from loomid.lmp.frames import Origin
@@ -45,9 +43,6 @@ class Turn:
         self.boot = boot
         self.run = Run(turn_id, host)
         self.start = Start()
-        self.tools = Tools()
-        self.failure: wire.ApiFailed | None = None
-        """The last model call failed, and nothing has followed it yet."""
         self.ending: Ending | None = None
         self.messages: dict[str, Message] = {}
         """The phones' messages that this turn answers, by id."""
@@ -59,10 +54,10 @@ class Turn:
         self._host = host
         self._handled_at: float | None = None
         self._linger_until: float | None = None
-        self._attempts = Attempts()
-        self._script = Script(self.run, self._redirected, streamed=not host.edits_only(boot))
-        self._answer: str | None = None
-        self._api_end: wire.ApiEnded | None = None
+        self._script = Script(
+            self.run, self._redirected, host.dropped, streamed=not host.edits_only(boot)
+        )
+        self.work = Work(self.run, self.start, self._script, host.dropped)
 
     # ── what others ask ──
 
@@ -100,7 +95,7 @@ class Turn:
         """When to ask whether this foreign turn still runs: it may end without a fact."""
         if not self.run.begun or not self.live or self.ours or self.key is None:
             return None
-        return self.last_at if self.failure else self.last_at + RUNNING_EVERY_S
+        return self.last_at if self.work.failure else self.last_at + RUNNING_EVERY_S
 
     @property
     def due(self) -> float | None:
@@ -114,9 +109,17 @@ class Turn:
         return min((t for t in times if t is not None), default=None)
 
     @property
-    def conclusion(self) -> Ending:
-        """How the turn ended if it is over without Hermes having said so."""
-        return concluded(self.failure, answered=self._answer is not None, last=self._attempts.last)
+    def view(self) -> RunView:
+        """Its run as commands see it."""
+        return RunView(
+            run_id=self.run.run_id,
+            task_id=self.run.task_id,
+            turn_id=self.turn_id,
+            session_key=self.key,
+            surface=self.start.platform,
+            can=self.can if self.live else (),
+            active=self.live,
+        )
 
     def said(self, text: str) -> bool:
         """Whether the run told this text already, or the beginning of it."""
@@ -137,16 +140,24 @@ class Turn:
             self.run.flush(out)
         self.last_at = out.at
         self.cause = out.cause
-        _TAKE[type(fact)](self, out, fact)
+        self._take(out, fact)
         self._go(out)
         if type(fact) is wire.Delta:
             self._merge(out)
         elif type(fact) is Deltas:
             self.run.outgoing.resume(kind_of(fact), fact.next_at)
 
+    def _take(self, out: Folding, fact: object) -> None:
+        if isinstance(fact, wire.TurnStarted):
+            self._turn_started(out, fact)
+        elif isinstance(fact, wire.TurnEnded):
+            self.end(out, self.work.ending(fact))
+        else:
+            self.work.take(out, fact)
+
     def _merge(self, out: Folding) -> None:
         """After a delta: have it stored as one with those before it, where that may be."""
-        out.merge = self.segment.add(out.arrival, self._attempts.last, self.run.outgoing)
+        out.merge = self.segment.add(out.arrival, self.work.attempts.last, self.run.outgoing)
         if out.merge is not None:
             out.released += self._host.retention.drop(self.turn_id, self.segment.take_ticks())
 
@@ -157,84 +168,6 @@ class Turn:
             message = self._host.inbox.for_turn(self.key, fact.text)
             self.start.origin = self._adopt(message) if message is not None else None
 
-    def _api_started(self, out: Folding, fact: wire.ApiStarted) -> None:
-        self.start.known(out, fact.session_id, fact.platform, fact.model, fact.provider)
-        self.failure = None
-        attempt, new = self._attempts.requested(fact.call, out.at)
-        self._open(attempt, new=new)
-
-    def _stream_started(self, out: Folding, fact: wire.StreamStarted) -> None:
-        self.start.known(out, fact.session_id, fact.surface, fact.model, fact.provider)
-        attempt, new = self._attempts.lacking(fact.iteration, "started", out.at)
-        if attempt is not None:
-            attempt.started, attempt.started_at = True, out.at
-            self._open(attempt, new=new)
-
-    def _delta(self, out: Folding, fact: wire.Delta | Deltas) -> None:
-        self._script.streaming = max(self._script.streaming, fact.iteration)
-        kind = kind_of(fact)
-        attempt, new = self._attempts.for_delta(fact.iteration, kind, fact.text, out.at)
-        late = attempt is None or attempt.settled
-        if attempt is not None:
-            self._open(attempt, new=new)
-            attempt.receive(kind, fact.text)
-        if late:
-            self._host.dropped["late_delta"] += 1
-
-    def _stream_ended(self, out: Folding, fact: wire.StreamEnded) -> None:
-        attempt, new = self._attempts.lacking(fact.iteration, "stream_end", out.at)
-        if attempt is not None:
-            attempt.stream_end = fact
-            attempt.close(out.at)
-            self._open(attempt, new=new)
-
-    def _api_ended(self, out: Folding, fact: wire.ApiEnded) -> None:
-        attempt = self._attempt(fact.call, out.at)
-        if attempt.api_end is None:
-            attempt.api_end = self._api_end = fact
-            attempt.close(out.at)
-            self.failure = None
-
-    def _api_failed(self, out: Folding, fact: wire.ApiFailed) -> None:
-        attempt = self._attempt(fact.call, out.at)
-        attempt.failed = True
-        attempt.close(out.at)
-        self.failure = fact
-
-    def _interim(self, out: Folding, fact: wire.Interim) -> None:
-        attempt = self._attempt(fact.iteration, out.at)
-        attempt.interim = fact.text
-        if attempt.settled:
-            self._after(out, attempt, lambda then: self._script.tell_interim(then, attempt))
-
-    def _tool_started(self, out: Folding, fact: wire.ToolStarted) -> None:
-        attempt = self._attempt(fact.call, out.at)
-        attempt.used_tools = True
-        self.failure = None
-        tool = self.tools.start(fact, out.t, attempt)
-        if tool is None:
-            self._host.dropped["duplicate"] += 1
-        else:
-            self._after(out, attempt, lambda then: self._script.tell_tool(then, tool))
-
-    def _tool_ended(self, out: Folding, fact: wire.ToolEnded) -> None:
-        tool = self.tools.end(fact.call_id)
-        if tool is None:
-            self._host.dropped["unpaired_tool_end"] += 1
-            return
-        t, run = out.t, self.run
-        self._after(
-            out, tool.attempt, lambda then: run.tell(then, tool.finish(run.run_id, fact, t))
-        )
-
-    def _turn_answered(self, out: Folding, fact: wire.TurnAnswered) -> None:
-        self._answer = fact.text
-        self.failure = None
-        self._conclude(out)
-
-    def _turn_ended(self, out: Folding, fact: wire.TurnEnded) -> None:
-        self.end(out, of_turn(fact, self.failure, self._api_end))
-
     # ── what concerns the turn without carrying its id ──
 
     def wake(self, out: Folding) -> None:
@@ -244,13 +177,13 @@ class Turn:
             self.run.flush(out)
         silent = self._silent_until()
         if self.run.begun and silent is not None and out.at >= silent:
-            self.end(out, self.conclusion)
+            self.end(out, self.work.conclusion)
         self._go(out)
 
     def input(self, out: Folding, text: str, origin: Origin) -> None:
         """A phone's message was folded into this running turn."""
         out.touched.add(self.turn_id)
-        self._after(out, None, lambda then: self.run.input(then, text, origin))
+        self._script.after(out, None, lambda then: self.run.input(then, text, origin))
         self._go(out)
 
     def approval(self, out: Folding, approval_id: str, event: Act, *, pending: bool) -> None:
@@ -263,7 +196,7 @@ class Turn:
             self.run.waits(then, approval_id, pending=pending)
 
         if self.live and self.run.begun:
-            self._after(out, None, tell)
+            self._script.after(out, None, tell)
             self._go(out)
         else:
             tell(out)
@@ -282,15 +215,15 @@ class Turn:
         if not iteration.certain:
             self.run.show(out, iteration, "text", iteration.text.preview(text, final=final))
         if final and self.ending is not None:
-            self._conclude(out)
+            self.work.conclude(out)
         self._go(out)
         return True
 
     def handler_done(self, out: Folding) -> None:
         """Hermes is done with the message that this turn answers."""
         out.touched.add(self.turn_id)
-        if self.failure is not None:
-            self.end(out, failed(self.failure))
+        if self.work.failure is not None:
+            self.end(out, failed(self.work.failure))
         elif self._handled_at is None:
             self._handled_at = out.at
 
@@ -326,28 +259,6 @@ class Turn:
             self.run.begin(out, self.start, self.can)
         return self.run.begun
 
-    def _after(self, out: Folding, attempt: Attempt | None, act: Act) -> None:
-        if not self._script.after(out, attempt, act):
-            self._host.dropped["too_many_steps"] += 1
-
-    def _conclude(self, out: Folding) -> None:
-        """The last attempt's text is there, or will be told with the end."""
-        if self._attempts.last is not None:
-            self._attempts.last.concluded = True
-            self._attempts.last.close(out.at)
-
-    def _open(self, attempt: Attempt, *, new: bool) -> None:
-        if new:
-            self._script.open(attempt)
-
-    def _attempt(self, call: int, at: float) -> Attempt:
-        """The attempt that a synchronous fact speaks of, opened late if it is unknown."""
-        attempt = self._attempts.of(call)
-        if attempt is None:
-            attempt = self._attempts.open(call, at)
-            self._script.open(attempt)
-        return attempt
-
     def _redirected(self, out: Folding, _before: Attempt, _attempt: Attempt) -> None:
         """The same call asked again without an error: a message was folded in."""
         if self.ours and self.key is not None:
@@ -356,7 +267,7 @@ class Turn:
                 self.run.input(out, message.text, self._adopt(message))
 
     def _tell_end(self, out: Folding) -> None:
-        self.run.end(out, self.ending or self.conclusion, self._answer)
+        self.run.end(out, self.ending or self.work.conclusion, self.work.answer)
         self._script.clear()
         self._linger(out)
 
@@ -376,25 +287,10 @@ class Turn:
             return None
         if self._handled_at is not None:
             return max(self._handled_at, self.last_at) + HANDLER_GRACE_S
-        if self.key is None and self.failure is not None:
+        if self.key is None and self.work.failure is not None:
             return self.last_at + KEYLESS_FAILED_S
         # Whether a foreign session still runs can be asked.
         return self.last_at + SILENT_S if self.ours or self.key is None else None
 
 
-_TAKE: dict[type, Callable[..., None]] = {
-    wire.TurnStarted: Turn._turn_started,
-    wire.ApiStarted: Turn._api_started,
-    wire.StreamStarted: Turn._stream_started,
-    wire.Delta: Turn._delta,
-    Deltas: Turn._delta,
-    wire.StreamEnded: Turn._stream_ended,
-    wire.ApiEnded: Turn._api_ended,
-    wire.ApiFailed: Turn._api_failed,
-    wire.Interim: Turn._interim,
-    wire.ToolStarted: Turn._tool_started,
-    wire.ToolEnded: Turn._tool_ended,
-    wire.TurnAnswered: Turn._turn_answered,
-    wire.TurnEnded: Turn._turn_ended,
-}
-TURN_FACTS = frozenset(_TAKE)
+TURN_FACTS = WORK_FACTS | {wire.TurnStarted, wire.TurnEnded}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.answering import TABLET, Side, until
+from tests.support.answering import TABLET, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +115,7 @@ async def test_killed_on_the_way_of_an_answer(
             host.answer(host.commands[0])
         assert (await side.ask("approval.resolve", **mine))["state"] == "accepted"
         await side.decided("s1")
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         truth = {"state": "applied", "choice": "once", "outcome": "applied", "decided_by": "remote"}
         late = await side.refused("approval.resolve", TABLET, **{**mine, "request_id": "r9"})
         assert (late.code, late.params) == ("already_resolved", truth)

@@ -31,7 +31,7 @@ from tests.support.deciding import (
     tap,
 )
 from tests.support.loomictl import loomictl
-from tests.support.phone import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from loomid.errors import BadFrame
 from loomid.tasks import make_cursor, read_cursor
-from tests.support.answering import Host, Side, key_of, until
+from tests.support.answering import Host, Side, key_of
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loomid.errors import GatewayOffline
-from tests.support.answering import PHONE, Host, Side, until
+from tests.support.answering import PHONE, Host, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ async def test_all_that_a_killed_loomid_had_sent_ran_once(
     host.silent.clear()
     for command in host.commands[:]:
         host.answer(command)
-    async with Side(tmp_path) as side:
+    async with Side(tmp_path, patience_s=50.0) as side:
         await until(lambda: side.gateways.boot_of("gw1") == "boot1")
         async with asyncio.TaskGroup() as group:
             for one in asks:

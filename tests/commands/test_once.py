@@ -10,7 +10,8 @@ import pytest
 from loomid.errors import RequestIdReused
 from loomid.lmp import requests
 from loomid.vault import Intent
-from tests.support.answering import PHONE, TABLET, Host, Side, key_of, until
+from tests.support.answering import PHONE, TABLET, Host, Side, key_of
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,6 +249,6 @@ async def test_while_no_phone_asks_a_request_waits_for_its_gateway(
         await _intend(side)
     async with Side(tmp_path, patience_s=0) as side:
         await side.online(make_host())
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         assert await side.vault.open_requests() == []
         assert (await side.ask("session.send", **SEND))["accepted"]

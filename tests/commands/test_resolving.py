@@ -9,7 +9,8 @@ import pytest
 
 from loomid.errors import AlreadyResolved
 from loomid.lmp.requests import refusal
-from tests.support.answering import PHONE, TABLET, Host, Side, until
+from tests.support.answering import PHONE, TABLET, Host, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ async def test_answers_are_remembered(side: Side, host: Host) -> None:
         assert refused.params["choice"] == "once"
         assert await side.ask("approval.resolve", **mine) == first
     await side.decided("s1")
-    await until(lambda: not side.commands.under_way)
+    await until(lambda: not side.under_way)
     assert await side.ask("approval.resolve", **mine) == first
     assert len(host.commands) == 1
 
@@ -117,7 +118,7 @@ async def test_a_command_that_did_not_run_gives_the_approval_back(
     approval_id = await side.asked("s1")
     body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
     await side.ask("approval.resolve", **body)
-    await until(lambda: not side.commands.under_way)
+    await until(lambda: not side.under_way)
     assert (await side.entry(approval_id)).waits
     [(told_of, returned)] = side.reminded
     assert told_of == approval_id
@@ -136,7 +137,7 @@ async def test_a_command_that_may_have_run_does_not(side: Side, host: Host, code
     host.ask("s1")
     body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
     await side.ask("approval.resolve", **body)
-    await until(lambda: not side.commands.under_way)
+    await until(lambda: not side.under_way)
     refused = await side.refused("approval.resolve", **{**body, "request_id": "r2"})
     assert refused.code == "already_resolved"
     assert len(host.commands) == 1
@@ -174,7 +175,7 @@ async def test_a_lost_answer_is_asked_for_again(
         host.errors["approve"] = "ambiguous"
         host.answer(host.commands[0])
         host.link.start()
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         assert (await side.entry(approval_id)).waits
         assert len(host.commands) == 1
 
@@ -207,7 +208,7 @@ async def test_a_claim_survives_a_restart(
         if error:
             host.errors["approve"] = error
         host.answer(host.commands[0])
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         assert len(host.commands) == 1
         host.errors.clear()
         host.silent.clear()
@@ -229,14 +230,10 @@ async def test_a_claim_whose_command_never_left_is_given_back(
     async with Side(tmp_path) as side:
         await side.online(host)
         host.ask("s1")
-        approval_id = await side.asked("s1")
-        # As if loomid had ended between the two.
-        side.commands._resolver.deliver = lambda *_: None  # type: ignore[method-assign]
-        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
-        await side.ask("approval.resolve", **body)
+        body = await side.only_claimed("s1")
     async with Side(tmp_path) as side:
-        await until(lambda: not side.commands.under_way)
-        assert (await side.entry(approval_id)).waits
+        await until(lambda: not side.under_way)
+        assert (await side.entry(body["approval_id"])).waits
         assert (await side.ask("approval.resolve", **body))["state"] == "accepted"
         await side.decided("s1")
     assert len(host.commands) == 1
@@ -250,7 +247,7 @@ async def test_a_claim_of_a_process_that_is_gone_stands(
     host.link.stop(0.1)
     async with Side(tmp_path) as side:
         await side.online(make_host(boot="boot2"))
-        await until(lambda: not side.commands.under_way)
+        await until(lambda: not side.under_way)
         late = {"approval_id": approval_id, "choice": "deny", "request_id": "r2"}
         assert (await side.refused("approval.resolve", **late)).code == "already_resolved"
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomid.errors import Unauthorized
-from tests.support.answering import PHONE, TABLET, Host, Side, until
+from tests.support.answering import PHONE, TABLET, Host, Side
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +24,11 @@ async def test_its_claim_is_settled_after_a_restart(
     async with Side(tmp_path) as side:
         await side.online(host)
         host.ask("s1")
-        approval_id = await side.asked("s1")
-        # As if loomid had ended between the two.
-        side.commands._resolver.deliver = lambda *_: None  # type: ignore[method-assign]
-        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
-        await side.ask("approval.resolve", **body)
+        body = await side.only_claimed("s1")
         await side.vault.remove_device(PHONE.device_id)
     async with Side(tmp_path) as side:
-        await until(lambda: not side.commands.under_way)
-        assert (await side.entry(approval_id)).waits
+        await until(lambda: not side.under_way)
+        assert (await side.entry(body["approval_id"])).waits
         assert await side.vault.open_requests() == []
         await side.ask("approval.resolve", TABLET, **{**body, "request_id": "r2"})
         await side.decided("s1")
@@ -66,6 +63,6 @@ async def test_nothing_of_it_is_kept_once_that_is_settled(side: Side, host: Host
     await side.log._store.tidy.forget_rest(time.time() + 9)
     assert await side.vault.open_requests() != []
     host.answer(host.commands[0])
-    await until(lambda: not side.commands.under_way)
+    await until(lambda: not side.under_way)
     await side.log._store.tidy.forget_rest(time.time() + 9)
     assert await side.vault.request(PHONE.device_id, "r1") is None

@@ -8,7 +8,8 @@ import pytest
 
 from loomid.lmp import requests
 from loomid.lmp.runs import Runs
-from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of, until
+from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

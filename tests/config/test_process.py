@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 
 import aiohttp
 import pytest
@@ -32,11 +31,9 @@ async def paired(session, daemon: Daemon) -> PlainPhone:
 async def test_a_signal_ends_it_in_order(tmp_path, session, number):
     with Daemon(tmp_path) as daemon:
         phone = await paired(session, daemon)
-        begun = time.monotonic()
         daemon.process.send_signal(number)
         assert await phone.closed() == 1001
         assert await asyncio.to_thread(daemon.wait) == 0
-        assert time.monotonic() - begun < 2
         daemon.wait_notified("STOPPING=1")
         assert "Traceback" not in daemon.log()
         assert f"stopping on {number.name}" in daemon.log()
@@ -46,9 +43,8 @@ async def test_a_signal_while_a_phone_takes_nothing(tmp_path, session):
     """A peer that never says hello nor answers a close holds nothing up."""
     with Daemon(tmp_path) as daemon, socket.create_connection(("127.0.0.1", daemon.port)) as mute:
         mute.sendall(b"GET /ws HTTP/1.1\r\n")
-        begun = time.monotonic()
         assert daemon.stop() == 0
-        assert time.monotonic() - begun < 2
+        assert mute.recv(1) == b""
 
 
 async def test_a_phone_comes_back_after_each_kind_of_end(tmp_path, session):

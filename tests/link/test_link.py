@@ -17,7 +17,8 @@ from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp
 from tests.support.host import delta, identity
-from tests.support.link import daemon, until
+from tests.support.link import daemon
+from tests.support.waiting import until
 
 
 async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):

@@ -221,8 +221,8 @@ def test_ended_turns_are_released_and_remembered() -> None:
         d.facts([started(turn), asked(turn=turn), *answered(turn=turn), ended(turn)], dt=0.0)
         d.wait(31)
     assert len(d.stored) == 1
-    assert len(d.runs._ended) == 1_000
-    assert len(d.runs._by_run) == 1_000
+    assert len(d.runs._turns._ended) == 1_000
+    assert len(d.runs._turns._by_run) == 1_000
     first, last = d.events[0].run_id, d.events[-2].run_id
     assert d.runs.run(str(first)) is None
     view = d.runs.run(str(last))

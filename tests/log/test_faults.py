@@ -27,21 +27,30 @@ from tests.support.log import (
     started,
     text_of,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loomid.db"
+class Stall:
+    """The thread of a store hangs at a statement, until it may go on."""
 
+    def __init__(self, statement: str) -> None:
+        self.go, self.hung = threading.Event(), threading.Event()
+        self._statement = statement
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - there is no event for what is waited for
-            await asyncio.sleep(0.005)
+    @classmethod
+    async def begin(cls, store: Store, statement: str = "COMMIT") -> Stall:
+        stall = cls(statement)
+        await store._line.run(lambda line: line.set_trace_callback(stall._trace))
+        return stall
+
+    def _trace(self, executed: str) -> None:
+        if executed == self._statement and not self.go.is_set():
+            self.hung.set()
+            self.go.wait(30)
 
 
 async def texts(log: Log, after: int) -> list[str]:
@@ -91,23 +100,16 @@ async def test_a_failed_attempt_burns_no_positions(path: Path):
 @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT"])
 async def test_a_stalled_disk(path: Path, statement: str):
     """The thread hangs before or in the COMMIT, which then succeeds after all."""
-    go, hung = threading.Event(), threading.Event()
-
-    def stall(executed: str) -> None:
-        if executed == statement and not go.is_set():
-            hung.set()
-            go.wait(30)
-
     async with await Store.open(path, time.time) as store:
         log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
         start = log.visible
         await push(log, "before")
-        await store._line.run(lambda connection: connection.set_trace_callback(stall))
+        stall = await Stall.begin(store, statement)
         async with asyncio.TaskGroup() as group:
             first = Batch([delta("a"), delta("b")], [(arrival(1), "t")], acks={("gw", "b"): 1})
             group.create_task(log.commit(first))
             group.create_task(push(log, "c"))
-            await until(hung.is_set)
+            await until(stall.hung.is_set)
             waiting = log.take_position()
             assert log.visible < waiting
             await until(lambda: log.visible >= waiting)
@@ -115,7 +117,7 @@ async def test_a_stalled_disk(path: Path, statement: str):
             control = log.take_position()
             assert log.visible == control
             assert await texts(log, start) == ["before"]
-            go.set()
+            stall.go.set()
         assert await texts(log, start) == ["before", "a", "b", "c"]
         shown = list(log.read(start, 99))
         assert shown[1].position > control
@@ -127,28 +129,21 @@ async def test_a_stalled_disk(path: Path, statement: str):
 
 async def test_killed_after_a_stalled_commit_that_succeeded(path: Path):
     """Phones have seen later numbers: what was stored gets new ones, and comes once."""
-    go, hung = threading.Event(), threading.Event()
-
-    def stall(executed: str) -> None:
-        if executed == "COMMIT" and not go.is_set():
-            hung.set()
-            go.wait(30)
-
     async with await Store.open(path, time.time) as store:
         log = await Log.open(store, window=512, clock=time.time, boot_id="kernel")
         start = log.visible
         await push(log, "before")
-        await store._line.run(lambda connection: connection.set_trace_callback(stall))
+        stall = await Stall.begin(store)
         async with asyncio.TaskGroup() as group:
             batch = Batch([started("run_9"), delta("a"), delta("b")], [(arrival(1), "t")])
             storing = group.create_task(log.commit(batch))
-            await until(hung.is_set)
+            await until(stall.hung.is_set)
             waiting = log.take_position()
             await until(lambda: log.visible >= waiting)
             seen = log.take_position()
             assert await log.lasting(start, seen, 99, 0.0) == []
             storing.cancel()
-            go.set()
+            stall.go.set()
     async with open_log(path, clean=False) as log:
         assert log.resumable(seen)
         entries = log.read(seen, 9)
@@ -164,25 +159,18 @@ async def test_killed_after_a_stalled_commit_that_succeeded(path: Path):
 
 async def test_given_up_without_a_place_for_the_note(path: Path):
     """Nothing is shown behind a batch until it is known what became of it."""
-    go, hung = threading.Event(), threading.Event()
-
-    def stall(executed: str) -> None:
-        if executed == "COMMIT" and not go.is_set():
-            hung.set()
-            go.wait(30)
-
     async with await Store.open(path, time.time) as store:
         nowhere = path.parent / "no" / "where"
         log = await Log.open(store, window=512, clock=time.time, boot_id="kernel", given_up=nowhere)
         start = log.visible
-        await store._line.run(lambda connection: connection.set_trace_callback(stall))
+        stall = await Stall.begin(store)
         async with asyncio.TaskGroup() as group:
             group.create_task(push(log, "a"))
-            await until(hung.is_set)
+            await until(stall.hung.is_set)
             behind = log.take_position()
             with pytest.raises(TimeoutError):
                 await until(lambda: log.visible >= behind, 2.5)
-            go.set()
+            stall.go.set()
         assert await texts(log, start) == ["a"]
         assert log.visible > behind
         await log.close()

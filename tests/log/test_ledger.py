@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 CLAIM = Claim("apr_1", "dev_1", "r1", "once", "cmd_1", 3.0)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loomid.db"
-
-
 def ended(approval_id: str, outcome: Any, at: float | None = None) -> Event:
     how = frames.ApprovalResolved(
         approval_id=approval_id, choice="deny", decided_by="timeout", outcome=outcome

@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loomid.db"
-
-
 async def test_events_are_visible_in_order_after_their_commit(path: Path):
     async with open_log(path) as log:
         start = log.visible

@@ -17,7 +17,7 @@ from loomid import wire
 from loomid.lmp import envelope, frames
 from loomid.lmp.runs import Runs
 from loomid.vault import Vault
-from tests.support.link import Shim, until
+from tests.support.link import Shim
 from tests.support.pumping import (
     Half,
     delta,
@@ -27,6 +27,7 @@ from tests.support.pumping import (
     stream_started,
     turn_started,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,7 +243,7 @@ async def test_a_fold_that_breaks_costs_one_fact(
 async def test_a_run_ends_even_if_its_end_breaks_the_fold(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("loomid.lmp.turns.of_turn", lambda *_: 1 / 0)
+    monkeypatch.setattr("loomid.lmp.work.of_turn", lambda *_: 1 / 0)
     async with pumping(tmp_path) as half:
         host.link.emit("turn.started", turn_started())
         host.link.emit("stream.started", stream_started())

@@ -20,11 +20,6 @@ from loomid.store import Store
 from tests.support.log import open_log, push
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loomid.db"
-
-
 async def test_only_the_owner_can_read_it(path: Path):
     old = os.umask(0)
     try:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "loomid.db"
-
-
-@pytest.fixture
 async def vault(path: Path) -> AsyncIterator[Vault]:
     async with await Store.open(path, time.time) as store:
         yield Vault(store)

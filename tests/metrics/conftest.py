@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.answering import Host, until
+from tests.support.answering import Host
 from tests.support.daemon import Daemon
 from tests.support.measured import Measured, measure, measured
 from tests.support.phone import Phone
@@ -74,4 +74,4 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         daemon.close()
 
 
-__all__ = ["World", "until", "world"]
+__all__ = ["World", "world"]

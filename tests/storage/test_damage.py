@@ -17,7 +17,8 @@ from tests.support import disk
 from tests.support.daemon import Daemon
 from tests.support.log import completed, open_log, push
 from tests.support.loomictl import loomictl
-from tests.support.phone import Closed, Phone, until
+from tests.support.phone import Closed, Phone
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -31,14 +31,7 @@ from tests.support.loomictl import loomictl
 from tests.support.phone import Closed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path)
-    yield daemon
-    daemon.close()
+    pass
 
 
 def db(daemon: Daemon, *arguments: str | Path) -> tuple[int, str, str]:

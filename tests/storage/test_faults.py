@@ -13,10 +13,11 @@ from tests.support.answering import Host
 from tests.support.daemon import Daemon
 from tests.support.hub import serving
 from tests.support.loomictl import loomictl
-from tests.support.phone import Closed, Connection, Phone, until
+from tests.support.phone import Closed, Connection, Phone
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 FAILING_S = 30.0
@@ -63,13 +64,6 @@ class Stage:
         await self.all_heard()
         sent = [command.id for command in self.host.commands]
         assert len(sent) == len(set(sent))
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path)
-    yield daemon
-    daemon.close()
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from loomid.wire import Delta
 from tests.storage.volume import MIB, Figures, flood
 from tests.support import disk
 from tests.support.log import WINDOW, completed, delta, open_log, push, started, text_of
-from tests.support.phone import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,9 +24,9 @@ from loomid.pump import Pump
 from loomid.store import Store
 from loomid.vault import Device, Vault
 from tests.support.host import identity
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from loomid.lmp.approvals import Entry
@@ -35,13 +35,6 @@ BEAT_S = 0.5
 LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
 PHONE = Device("dev_1", "Pixel", b"", 0, 0.0)
 TABLET = Device("dev_2", "Tab", b"", 0, 0.0)
-
-
-async def until(condition: Callable[[], Any], bound: float = 10.0) -> None:
-    """Return when the condition holds."""
-    async with asyncio.timeout(bound):
-        while not condition():  # noqa: ASYNC110 - what another thread does sets no event
-            await asyncio.sleep(0.002)
 
 
 def key_of(chat: str) -> str:
@@ -164,6 +157,21 @@ class Host:
         timer.start()
 
 
+class Counting(asyncio.TaskGroup):
+    """Knows how many of its tasks are not done."""
+
+    busy = 0
+
+    def create_task(self, *args: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(*args, **options)
+        self.busy += 1
+        task.add_done_callback(self._less)
+        return task
+
+    def _less(self, _: asyncio.Task[Any]) -> None:
+        self.busy -= 1
+
+
 class Side:
     """One start of loomid; leaving the context ends it at once, whatever it was doing."""
 
@@ -194,6 +202,7 @@ class Side:
             deadline_s=self._deadline_s,
         )
         self.pump = Pump(self.gateways, self.log, store, self.key, time.time)
+        self._group = Counting()
         started = asyncio.Event()
         life = asyncio.create_task(self._live(started))  # noqa: TID251 - not a part of the daemon
         self._stack.push_async_callback(self._end, life)
@@ -201,7 +210,7 @@ class Side:
         return self
 
     async def _live(self, started: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group, self._group:
             group.create_task(self.gateways.run())
             group.create_task(self.pump.run())
             await self.gateways.ready.wait()
@@ -216,12 +225,17 @@ class Side:
                 LIMITS,
                 alive=self.log.projection,
                 remind=self._remind,
-                group=group,
+                group=self._group,
                 patience_s=self._patience_s,
             )
             await self.commands.recover()
             started.set()
             await asyncio.Future()
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are being carried out or settled."""
+        return self._group.busy
 
     async def _remind(self, approval_id: str, returned: frames.Returned) -> None:
         self.reminded.append((approval_id, returned))
@@ -292,6 +306,14 @@ class Side:
         name = self.approval_id(shim_id, boot)
         await until(lambda: name in self.waiting())
         return name
+
+    async def only_claimed(self, shim_id: str) -> dict[str, str]:
+        """An answer that wins, as if loomid ended before its command left; the request."""
+        self.commands._resolver.deliver = lambda *_: None  # type: ignore[method-assign]
+        approval_id = await self.asked(shim_id)
+        body = {"approval_id": approval_id, "choice": "once", "request_id": "r1"}
+        await self.ask("approval.resolve", **body)
+        return body
 
     async def decided(self, shim_id: str, boot: str = "boot1") -> str:
         name = self.approval_id(shim_id, boot)

@@ -14,18 +14,12 @@ from loomid.gateway import Gateways
 from tests.support.host import identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from loomid.lmp.facts import Arrival
 
 BEAT = 0.05
-
-
-async def until(condition: Callable[[], Any], bound: float = 10.0) -> None:
-    async with asyncio.timeout(bound):
-        while not condition():  # noqa: ASYNC110 - what another thread does sets no event
-            await asyncio.sleep(0.002)
 
 
 class Shim:

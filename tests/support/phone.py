@@ -12,13 +12,12 @@ import aiohttp
 import msgspec
 
 from loomid.lmp import envelope, frames
+from tests.support.waiting import WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from loomid.lmp.envelope import Frame
-
-WAIT_S = 10.0
 
 
 class Closed(Exception):
@@ -202,11 +201,3 @@ class Connection:
         assert got.payload["last_seq"] == got.seq
         self.phone.device_id = got.payload["device_id"]
         self.phone.credential = got.payload.get("credential", self.phone.credential)
-
-
-async def until(predicate: Callable[[], Any], timeout: float = WAIT_S) -> Any:  # noqa: ASYNC109
-    """Wait until a condition holds that nothing announces; its value, or TimeoutError."""
-    async with asyncio.timeout(timeout):
-        while not (value := predicate()):  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.005)
-    return value

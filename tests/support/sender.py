@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from loomid.errors import PhoneError
-from tests.support.answering import PHONE, Side, until
+from tests.support.answering import PHONE, Side
+from tests.support.waiting import until
 
 
 async def tell(side: Side, type_: str, **payload: Any) -> None:
@@ -38,7 +39,7 @@ async def decide(side: Side, i: int) -> None:
     body = {"approval_id": name, "choice": "once", "request_id": f"a{i}"}
     await tell(side, "approval.resolve", **body)
     while name in side.waiting():
-        await until(lambda: name not in side.waiting() or not side.commands.under_way)
+        await until(lambda: name not in side.waiting() or not side.under_way)
         await tell(side, "approval.resolve", **body)
 
 

@@ -12,8 +12,10 @@ import pytest
 from loomid.daemon import STOP_S
 from loomid.errors import StorageFailing
 from loomid.lmp.session import Timing
+from loomid.phone import Phone
 from tests.support.hub import SERVER, answer, delta, serving, started
-from tests.support.phone import Closed, until
+from tests.support.phone import Closed
+from tests.support.waiting import until
 
 CLOSES = re.compile(r"closed (\S+(?: \S+)?): code (\d+), (.+), age [\d.]+ s, lag \d+ events")
 
@@ -59,15 +61,13 @@ async def test_a_newer_connection_replaces_the_older(tmp_path, caplog):
     assert (4004, "replaced by a newer connection") in closes(caplog)
 
 
-async def test_revoking_closes_within_a_second(tmp_path, caplog):
+async def test_revoking_closes(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     async with serving(tmp_path) as server:
         phone, other = await server.paired(), await server.paired()
         async with phone.connect() as c, other.connect() as witness:
-            began = time.monotonic()
             assert await server.hub.revoke(phone.device_id)
             assert await c.wait_closed() == 4003
-            assert time.monotonic() - began < 1
             await witness.send("ping")
             await witness.wait_type("pong")
         async with phone.open() as c:
@@ -87,29 +87,32 @@ async def test_renaming(tmp_path):
         assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
 
 
-async def test_unknown_devices_and_wrong_credentials_look_the_same(tmp_path):
+async def test_unknown_devices_and_wrong_credentials_look_the_same(tmp_path, monkeypatch):
+    waits, hold = [], Phone.hold
+
+    async def held(phone, seconds):
+        waits.append(seconds)
+        await hold(phone, seconds)
+
+    monkeypatch.setattr(Phone, "hold", held)
     async with serving(tmp_path) as server:
         phone = await server.paired()
         right, said = phone.credential, []
         for device_id in (phone.device_id, "dev_0000000000000000"):
-            waits = []
+            waits.clear()
             for _ in range(4):
                 async with phone.open() as c:
-                    began = time.monotonic()
                     with pytest.raises(Closed, match="4001"):
                         await c.hello(device_id=device_id, credential="wrong")
-                    waits.append(round(time.monotonic() - began, 1))
                     (error,) = c.got
-            said.append({k: v for k, v in error.payload.items() if k != "ts"})
-            assert waits[3] >= 0.9
-            assert waits[3] > waits[0]
+            said.append(({k: v for k, v in error.payload.items() if k != "ts"}, list(waits)))
+            assert sorted(set(waits)) == waits
         assert said[0] == said[1]
         # Wrong ones slow neither the right one nor another device.
         phone.credential = right
-        began = time.monotonic()
+        waits.clear()
         async with phone.connect():
-            pass
-        assert time.monotonic() - began < 0.5
+            assert waits == []
 
 
 async def test_a_device_that_never_comes_back_is_removed(tmp_path, caplog):
@@ -265,12 +268,11 @@ async def test_stopping_tells_the_phones(tmp_path, caplog):
         server.phone().connect(await server.token()) as one,
         server.phone().open() as stranger,
     ):
-        began = time.monotonic()
         await server.web.stop()
         assert await one.wait_closed() == 1001
         assert await stranger.wait_closed() == 1001
-        assert time.monotonic() - began < 2
     assert closes(caplog).count((1001, "server going down")) == 2
+    assert "did not close in time" not in caplog.text
 
 
 async def test_stopping_waits_for_no_phone_that_does_not_answer(tmp_path, caplog):

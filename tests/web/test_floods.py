@@ -18,9 +18,10 @@ from hermes_shim.link import Link
 from loomid.lmp.session import BURST, FRAMES_PER_S
 from tests.support.daemon import ROOT, Daemon
 from tests.support.host import identity
-from tests.support.phone import Closed, Phone, until
+from tests.support.phone import Closed, Phone
 from tests.support.plain_phone import PlainPhone
 from tests.support.pumping import delta, stream_started, turn_started
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +154,7 @@ async def test_phones_that_stop_reading_cost_nobody_else(tmp_path: Path):
             before = daemon.rss_mib()
             await shim.say(witness, 900)
             assert daemon.rss_mib() - before < 20
-            await until(lambda: sum(d["connected"] for d in daemon.devices()) == 1, timeout=50)
+            await until(lambda: sum(d["connected"] for d in daemon.devices()) == 1, 50)
             for one in stuck:
                 one.socket._writer.transport.resume_reading()
             assert {await one.closed() for one in stuck} == {4005}

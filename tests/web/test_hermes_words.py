@@ -14,7 +14,7 @@ import pytest
 
 from loomid import admin
 from tests.support.hub import Server, serving
-from tests.support.phone import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loomid.lmp import frames
 from tests.support.hub import approval, delta, resolved, serving
-from tests.support.phone import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ import time
 
 from loomid.shown import Shown
 from tests.support.hub import approval, resolved, serving
-from tests.support.phone import until
+from tests.support.waiting import until
 
 
 async def test_what_is_asked_while_another_one_is_noted_is_noted_too(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from loomid.reception import Stranger
 from tests.support import certificates
 from tests.support.hub import SERVER, delta, serving
-from tests.support.phone import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

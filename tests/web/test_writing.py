@@ -3,14 +3,13 @@
 import asyncio
 import logging
 import sqlite3
-import time
 from dataclasses import replace
 
 import pytest
 
 from loomid import outbox
 from tests.support.hub import SERVER, answer, completed, delta, serving, started
-from tests.support.phone import until
+from tests.support.waiting import until
 
 
 def transport(connection):
@@ -176,8 +175,8 @@ async def test_a_phone_that_takes_no_answers_is_not_read(tmp_path):
 
 
 async def test_urgent_events_wait_for_no_tick(tmp_path, monkeypatch):
-    monkeypatch.setattr("loomid.pace.WRITE_S", 5.0)
-    monkeypatch.setattr("loomid.pace.MAX_TICK_S", 5.0)
+    monkeypatch.setattr("loomid.pace.WRITE_S", 3600.0)
+    monkeypatch.setattr("loomid.pace.MAX_TICK_S", 3600.0)
     async with (
         serving(tmp_path) as server,
         server.phone().connect(await server.token()) as c,
@@ -185,10 +184,8 @@ async def test_urgent_events_wait_for_no_tick(tmp_path, monkeypatch):
         await server.publish(delta("leading"))
         await c.wait_type("run.delta")
         await server.publish(delta("waits"))
-        began = time.monotonic()
         await server.publish(completed("end"))
         await c.wait_type("run.completed")
-        assert time.monotonic() - began < 1
         assert [g.type for g in c.got[1:]] == ["run.delta", "run.delta", "run.completed"]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -13,7 +14,7 @@ import zmq
 from loomid.gateway import Gateways
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Wire:
@@ -125,19 +126,13 @@ class WiredGateways(Gateways):
         super().__init__(*args, **options)
         self._wire = wire
 
-    async def run(self) -> None:
+    @contextmanager
+    def _listening(self) -> Iterator[Any]:
         router, loop = Router(self._wire), asyncio.get_running_loop()
         router.readable = lambda: loop.call_soon(self._drain_soon)
-        self._socket = router  # type: ignore[assignment]
         self._wire.bind(router)
-        self.ready.set()
         try:
-            self._drain()
-            while True:
-                await asyncio.sleep(self._beat_s)
-                self._tick()
+            yield router
         finally:
-            self._socket = None
-            self._calls.broken(None)
             if self._wire.router is router:
                 self._wire.unbind()

@@ -8,6 +8,7 @@ import shutil
 import socket
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from unittest import mock
 from loomid.commands import Commands
 from loomid.hub import Hub, HubConfig
 from loomid.lmp import ids
-from loomid.lmp.frames import GatewayInfo, Limits
+from loomid.lmp.frames import Limits
 from loomid.log import Log
 from loomid.pump import Pump
+from loomid.status import gateway_infos
 from loomid.store import Store
 from loomid.vault import Vault
 from tests.support.whole.disk import Disk
@@ -177,7 +179,7 @@ class World:
             self.log,
             config=CONFIG,
             execute=self.commands.execute,
-            gateways=self._gateways,
+            gateways=partial(gateway_infos, self.log),
             home_task=self.commands.home_task,
             clock=clock,
         )
@@ -188,17 +190,6 @@ class World:
         await self.pump.ready.wait()
         await self.commands.recover()
         self.up = True
-
-    def _gateways(self) -> list[GatewayInfo]:
-        return [
-            GatewayInfo(
-                gateway_id=one.gateway_id,
-                name=one.name,
-                online=one.online,
-                hermes_version=one.hermes_version,
-            )
-            for one in self.gateways.states()
-        ]
 
     def _died(self) -> None:
         """This very moment: nothing leaves it any more."""

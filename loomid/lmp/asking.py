@@ -1,0 +1,74 @@
+"""Approvals in the fold: asked, decided or lost, and told at their place in their run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loomid.lmp.asks import KEEP_S, ApprovalView, Ask, Asks
+
+if TYPE_CHECKING:
+    from loomid import wire
+    from loomid.lmp.folding import Alarms, Folding
+    from loomid.lmp.frames import ApprovalResolved, Payload
+    from loomid.lmp.host import Host
+    from loomid.lmp.roll import Roll
+
+
+class Asking:
+    """What becomes of one gateway's approvals."""
+
+    def __init__(self, host: Host, turns: Roll, alarms: Alarms) -> None:
+        self._asks = Asks(host.gateway_id, host.key)
+        self._dropped = host.dropped
+        self._turns = turns
+        self._alarms = alarms
+
+    def view(self, approval_id: str) -> ApprovalView | None:
+        """An approval that is pending or was decided lately."""
+        ask = self._asks.get(approval_id)
+        return None if ask is None else ask.view()
+
+    def asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
+        """Hermes waits for an answer."""
+        turn = self._turns.get(fact.turn_id or "")
+        run = turn.run if turn is not None and turn.live and turn.run.begun else None
+        ask = self._asks.ask(
+            out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
+        )
+        if ask is None:
+            self._dropped["too_many_approvals" if self._asks.full else "duplicate"] += 1
+            return
+        out.touched.add(ask.owner)
+        self._tell(out, ask, ask.required(), pending=True)
+
+    def done(self, out: Folding, fact: wire.ApprovalDone) -> None:
+        """Hermes says what was decided."""
+        ask = self._asks.done(out.boot, fact.approval_id)
+        if ask is None:
+            self._dropped["unknown_approval"] += 1
+        else:
+            self._over(out, ask, ask.resolved(fact))
+
+    def only(self, out: Folding, listed: list[str] | None, before: float) -> None:
+        """Of this process, asked before then, only the listed ones wait: the others are lost."""
+        for ask in self._asks.missing(out.boot, listed, before):
+            self._over(out, ask, ask.lost())
+
+    def forget(self, approval_id: str) -> None:
+        """It was decided long ago."""
+        self._asks.forget(approval_id)
+
+    def _over(self, out: Folding, ask: Ask, end: ApprovalResolved) -> None:
+        out.touched.add(ask.owner)
+        self._alarms.set(ask.owner, out.at + KEEP_S)
+        self._tell(out, ask, end, pending=False)
+
+    def _tell(self, out: Folding, ask: Ask, payload: Payload, *, pending: bool) -> None:
+        def event(then: Folding) -> None:
+            then.emit(payload, task_id=ask.task_id, run_id=ask.run_id)
+
+        turn = self._turns.get(ask.fact.turn_id or "")
+        if turn is None or ask.run_id is None:
+            event(out)
+        else:
+            turn.approval(out, ask.approval_id, event, pending=pending)
