@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
-import re
 import time
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -200,8 +200,10 @@ async def test_what_a_newer_process_tells_meanwhile_has_its_own_time(tmp_path: P
             start = half.start
     with linked(tmp_path, boot="boot2") as newer:
         for n in range(3):
-            body = turn_started() | {"turn_id": f"n{n}", "session_key": f"k{n}"}
-            newer.link._queue.put(("turn.started", time.time() + 0.001 * n, body))
+            t, turn = time.time() + 0.001 * n, {"turn_id": f"n{n}"}
+            body = turn_started() | turn | {"session_key": f"k{n}"}
+            newer.link._queue.put(("turn.started", t, body))
+            newer.link._queue.put(("stream.started", t, stream_started() | turn))
         async with pumping(tmp_path) as half:
             half.start = start
             await until(lambda: types(half.shown()).count("run.started") == 4)
