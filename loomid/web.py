@@ -79,6 +79,7 @@ class Web:
         self._config = config
         self._runner: web.AppRunner | None = None
         self._listening: dict[socket.socket, asyncio.Task[None]] = {}
+        self._tidying: asyncio.Task[None] | None = None
         self.reception: Reception | None = None
 
     async def start(
@@ -108,6 +109,7 @@ class Web:
         refused = self._hub.tally.refused
         reception = Reception(serve, ssl_context, refused, strangers=self._config.strangers)
         self.reception = reception
+        self._tidying = tasks.create_task(reception.tidy())
         for one in sockets:
             one.listen(BACKLOG)
             self._listening[one] = tasks.create_task(reception.accept(one, tasks))
@@ -119,6 +121,8 @@ class Web:
             for listener, accepting in self._listening.items():
                 accepting.cancel()
                 listener.close()
+            if self._tidying is not None:
+                self._tidying.cancel()
             await self._hub.close(Code.GOING_AWAY)
             await runner.cleanup()
 

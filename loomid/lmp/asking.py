@@ -36,10 +36,13 @@ class Asking:
             out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
         )
         if ask is None:
-            self._dropped["too_many_approvals" if self._asks.full else "duplicate"] += 1
-            return
-        out.touched.add(ask.owner)
-        self._tell(out, ask, ask.required(), pending=True)
+            self._dropped["duplicate"] += 1
+        elif not ask.pending:
+            self._dropped["too_many_approvals"] += 1
+            out.emit(ask.refused(), task_id=ask.task_id)
+        else:
+            out.touched.add(ask.owner)
+            self._tell(out, ask, ask.required(), pending=True)
 
     def done(self, out: Folding, fact: wire.ApprovalDone) -> None:
         """Hermes says what was decided."""
@@ -53,6 +56,10 @@ class Asking:
         """Of this process, asked before then, only the listed ones wait: the others are lost."""
         for ask in self._asks.missing(out.boot, listed, before):
             self._over(out, ask, ask.lost())
+
+    def surplus(self) -> list[str]:
+        """Forget those decided longest ago where there are too many: their owners."""
+        return [ask.owner for ask in self._asks.surplus()]
 
     def forget(self, approval_id: str) -> None:
         """It was decided long ago."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 
-from loomid.lmp import approvals, ids
-from loomid.lmp.frames import ApprovalRequired, ApprovalResolved, Choice
+from loomid.lmp import approvals, facts, ids
+from loomid.lmp.frames import ApprovalRequired, ApprovalResolved, Choice, Notification
+from loomid.lmp.placeholder import SOURCE
 from loomid.lmp.preview import cut, head_and_tail
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 KEEP_S = 600.0
 """How long a decided approval is known as such."""
-MAX_ASKS = 4_096
+MAX_ASKS = 1_024
+"""Pending ones of one gateway; of those decided lately as many are known."""
+MAX_BYTES = 8 * 2**20
+"""What the facts of either may take in the store; snapshots tell no more of them than that."""
 ASKED_RACE_S = 1.0
 """An inventory may miss an approval that was asked while it was made."""
 
@@ -29,6 +33,7 @@ _CHOICES = (
 _CUT_CHOICES = frozenset({"once", "deny"})
 _ALLOWING = {c: c for c in ("once", "session", "always")} | {"smart_approve": "once"}
 _CANCELLED = frozenset({"cancelled", "notify_failed"})
+_REFUSED = "Too many approvals wait: this one can be answered at Hermes only.\n\n"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class Ask:
     run_id: str | None
     task_id: str
     session_key_ref: str
+    size: int
+    """Bytes of its fact in the store."""
     pending: bool = True
 
     @property
@@ -114,6 +121,18 @@ class Ask:
             outcome=outcome,
         )
 
+    def refused(self) -> Notification:
+        """The event that tells of one more than can be kept: nobody can answer it here."""
+        shown = cut(_REFUSED + self.fact.command)
+        return Notification(
+            category="diagnostic",
+            title="Hermes waits for an approval",
+            text=shown.text,
+            source=SOURCE,
+            requires_attention=True,
+            truncated=shown.truncated or UNSET,
+        )
+
     def lost(self) -> ApprovalResolved:
         """The event for one that Hermes no longer knows."""
         return ApprovalResolved(
@@ -135,36 +154,61 @@ class Ask:
         )
 
 
+class _Pile:
+    """Approvals in the order in which they came here, and what all of them take."""
+
+    def __init__(self) -> None:
+        self._asks: dict[str, Ask] = {}
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no further one is to be added."""
+        return len(self._asks) >= MAX_ASKS or self._size >= MAX_BYTES
+
+    def add(self, ask: Ask) -> None:
+        self._asks[ask.approval_id] = ask
+        self._size += ask.size
+
+    def take(self, ask: Ask) -> None:
+        if self._asks.pop(ask.approval_id, None) is not None:
+            self._size -= ask.size
+
+    def oldest(self) -> Ask:
+        return next(iter(self._asks.values()))
+
+
 class Asks:
     """All approvals of one gateway that are pending or were decided lately."""
 
     def __init__(self, gateway_id: str, key: bytes) -> None:
         self._gateway_id = gateway_id
         self._key = key
+        self._pending = _Pile()
+        self._decided = _Pile()
         self._by_id: dict[str, Ask] = {}
-
-    @property
-    def full(self) -> bool:
-        """Whether no further approval can be kept; every phone that connects is told of all."""
-        return len(self._by_id) >= MAX_ASKS
 
     def ask(
         self, boot: str, t: float, fact: wire.ApprovalAsked, run: tuple[str, str] | None
     ) -> Ask | None:
-        """A new approval, of a run (its id and task) if it has one.
+        """A new approval, of a run (its id and task) if it has one; None: it is known already.
 
-        None: it is known already, or there are far too many.
+        One that is not pending is not kept: there are too many.
         """
         approval_id = ids.approval_id(self._key, self._gateway_id, boot, fact.approval_id)
-        if approval_id in self._by_id or self.full:
+        if approval_id in self._by_id:
             return None
         run_id, task_id = run or (
             None,
             ids.task_id(self._key, self._gateway_id, fact.session_key),
         )
         ref = ids.session_key_ref(self._key, self._gateway_id, fact.session_key)
-        ask = Ask(approval_id, fact, boot, t, run_id, task_id, ref)
-        self._by_id[approval_id] = ask
+        ask = Ask(approval_id, fact, boot, t, run_id, task_id, ref, len(facts.dump(fact)))
+        if self._pending.full:
+            ask.pending = False
+        else:
+            self._by_id[approval_id] = ask
+            self._pending.add(ask)
         return ask
 
     def get(self, approval_id: str) -> Ask | None:
@@ -176,7 +220,7 @@ class Asks:
         ask = self._by_id.get(ids.approval_id(self._key, self._gateway_id, boot, shim_id))
         if ask is None or not ask.pending:
             return None
-        ask.pending = False
+        self._over(ask)
         return ask
 
     def missing(self, boot: str, listed: list[str] | None, before: float) -> list[Ask]:
@@ -190,9 +234,24 @@ class Asks:
             and (listed is None or (ask.t < before and ask.fact.approval_id not in known))
         ]
         for ask in gone:
-            ask.pending = False
+            self._over(ask)
+        return gone
+
+    def surplus(self) -> list[Ask]:
+        """Forget those decided longest ago where there are too many; which."""
+        gone: list[Ask] = []
+        while self._decided.full:
+            gone.append(self._decided.oldest())
+            self.forget(gone[-1].approval_id)
         return gone
 
     def forget(self, approval_id: str) -> None:
         """It was decided long ago."""
-        self._by_id.pop(approval_id, None)
+        ask = self._by_id.pop(approval_id, None)
+        if ask is not None:
+            self._decided.take(ask)
+
+    def _over(self, ask: Ask) -> None:
+        ask.pending = False
+        self._pending.take(ask)
+        self._decided.add(ask)
