@@ -152,7 +152,7 @@ class RequestIdReused(PhoneError):
 
 class NotPermitted(PhoneError):
     code = "not_permitted"
-    summary = "This cannot be done with that run or task."
+    summary = "This device may not do that, or it cannot be done with that run or task."
 
 
 class StorageFailing(PhoneError):

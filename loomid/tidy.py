@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loomid import ledger
+from loomid import audit, ledger
 from loomid.lmp.approvals import OWNER
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Tidy:
         return await self._line.write(work)
 
     async def forget_rest(self, before: float) -> None:
-        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, and
-        requests of revoked devices that were settled since.
+        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, the
+        audit, and requests of revoked devices that were settled since.
 
         Not the last of a process whose facts are still needed: it is not over yet. The facts
         themselves go when they are needed no more, and not before (see `release`).
@@ -76,6 +76,7 @@ class Tidy:
             connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
             connection.execute(_FORGET_REQUESTS, (before, OWNER))
             ledger.forget(connection, before)
+            audit.forget(connection, before)
 
         await self._line.write(work)
 

@@ -206,6 +206,11 @@ def kept(answer: Answer) -> bool:
     return not (isinstance(answer, PhoneError) and answer.proves_nothing_ran)
 
 
+def outcome(answer: Answer) -> str:
+    """What an answer says, in one word: `ok`, or its error's code."""
+    return answer.code if isinstance(answer, PhoneError) else "ok"
+
+
 def dump(answer: Answer) -> bytes:
     """An answer as bytes for the store."""
     if isinstance(answer, PhoneError):
