@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from loomid import hermescli, values
+from loomid import __version__, hermescli, values
+from loomid.adminclient import VERSION_HEADER
 from loomid.errors import PhoneError, StorageFailing
 from loomid.lmp import pairing, scopes
 from loomid.status import device_json
@@ -74,6 +75,7 @@ class Admin:
         app.router.add_get("/approvals", self._approvals)
         app.router.add_post("/approvals/{approval_id}", self._approve)
         app.router.add_post("/hermes", self._hermes)
+        app.on_response_prepare.append(_say_version)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
         )
@@ -268,6 +270,11 @@ def _ttl(value: object) -> float:
     if not MIN_TTL_S <= ttl <= pairing.MAX_TOKEN_TTL_S:
         raise ValueError("between one second and one day")
     return ttl
+
+
+async def _say_version(_: web.BaseRequest, response: web.StreamResponse) -> None:
+    """loomictl may be of another version, after an upgrade say."""
+    response.headers[VERSION_HEADER] = __version__
 
 
 @web.middleware

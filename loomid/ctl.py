@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import click
 
-from loomid import adminclient, config, terminal
+from loomid import __version__, adminclient, config, terminal
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Asked:
     def __init__(self, runtime_dir: str | None, state_dir: str | None) -> None:
         self._overrides = {"runtime_dir": runtime_dir, "state_dir": state_dir}
         self._client: adminclient.AdminClient | None = None
+        self._compared = False
 
     def call(self, method: str, target: str, **options: Any) -> Any:  # noqa: ANN401 - JSON
         """Call the daemon, found on first use."""
@@ -85,7 +86,10 @@ class Asked:
             if self._client is None:
                 places = config.admin_places(self._overrides, os.environ)
                 self._client = adminclient.find(places)
-            return self._client.call(method, target, **options)
+            try:
+                return self._client.call(method, target, **options)
+            finally:
+                self._compare(self._client.speaks)
         except adminclient.NotRunning as error:
             raise Away(str(error)) from None
         except adminclient.NotAllowed as error:
@@ -106,6 +110,17 @@ class Asked:
         if not rows:
             click.echo(none, err=True)
         return rows
+
+    def _compare(self, speaks: str | None) -> None:
+        """Say once that the daemon is of another version: commands may not suit it."""
+        if speaks in (None, __version__) or self._compared:
+            return
+        self._compared = True
+        click.echo(
+            f"loomictl: warning: loomid is of version {speaks}, this loomictl of"
+            f" {__version__}; restart loomid after an upgrade, or use its own loomictl",
+            err=True,
+        )
 
     def hermes_endpoint(self) -> str:
         """Where a running loomid listens for Hermes, else where it would."""

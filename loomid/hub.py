@@ -168,7 +168,7 @@ class Hub:
         if placed is None or not isinstance(placed.event.payload, frames.ApprovalRequired):
             return
         payload = msgspec.structs.replace(placed.event.payload, returned=returned)
-        parts = replayed(msgspec.structs.replace(placed.event, payload=payload))
+        parts = replayed(msgspec.structs.replace(placed.event, payload=payload, stored=None))
         for phone in self._live.values():
             if phone.outbox is not None and phone.ended is None:
                 phone.outbox.push(parts)

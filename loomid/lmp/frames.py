@@ -359,6 +359,8 @@ class Event(Struct, frozen=True, gc=False):
     cause: tuple[float, float] | None = None
     """When the newest hook before it was called, of its own turn at least, and when we heard of
     that; None: no hook caused it, or which is not known any more."""
+    stored: bytes | None = None
+    """The payload's JSON where that says more than `payload`: a later loomid wrote it."""
 
     @property
     def type(self) -> str:

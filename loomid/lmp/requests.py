@@ -19,6 +19,7 @@ from loomid.errors import (
     GatewayError,
     GatewayOffline,
     NotPermitted,
+    OutcomeUnknown,
     PhoneError,
     RequestIdReused,
     ReservedText,
@@ -221,12 +222,15 @@ def dump(answer: Answer) -> bytes:
 
 
 def load(data: bytes) -> Answer:
-    """The answer that `dump` wrote."""
+    """The answer that `dump` wrote; OutcomeUnknown where a later loomid has words of its own."""
     stored = msgspec.json.decode(data, type=_Stored)
     code = stored.type.removeprefix("error:")
-    if code != stored.type:
-        return PhoneError.codes[code](stored.message, **stored.params)
-    return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+    try:
+        if code != stored.type:
+            return PhoneError.codes[code](stored.message, **stored.params)
+        return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+    except (KeyError, msgspec.ValidationError):
+        return OutcomeUnknown()
 
 
 def same_request(stored: bytes, now: bytes) -> None:
