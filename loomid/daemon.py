@@ -21,6 +21,7 @@ from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
 from loomid.gateway import Gateways
 from loomid.hub import Hub, HubConfig
+from loomid.lmp.device_frames import DeviceUpdate
 from loomid.lmp.frames import Limits
 from loomid.log import Log
 from loomid.metrics import Metrics
@@ -135,6 +136,7 @@ async def _serve(
         home_task=commands.home_task,
         clock=time.time,
     )
+    commands.queries[DeviceUpdate] = hub.desk.update
     web = Web(
         hub,
         WebConfig(
@@ -155,7 +157,7 @@ async def _serve(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
-        owner=Owner(store.ledger, commands.execute),
+        owner=Owner(store.ledger, vault.audit, commands.execute),
     )
     async with AsyncExitStack() as serving:
         await hub.load()

@@ -33,6 +33,7 @@ _REQUESTS = """device_id, request_id, fingerprint, type, state, answer, command_
     boot, at"""
 _APPROVALS = ", ".join(field.name for field in fields(Entry))
 _PLACES = ", ".join("?" for _ in fields(Entry))
+_AUDIT = "id, at, who, name, action, about, detail, outcome, command_id"
 
 
 class Unsound(LoomiError):
@@ -207,19 +208,21 @@ def _sync(path: Path) -> None:
 
 def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
     """Take over from the present database, if there is one, what a copy cannot know:
-    positions that were reserved since, where devices count from, what was asked of Hermes.
+    positions that were reserved since, where devices count from and what they may do, what
+    was asked of Hermes, and the audit.
 
     The ids and names of devices that the present one does not have.
     """
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         migrate(connection)
         connection.execute("PRAGMA secure_delete = ON")
-        known = _asked(path, "SELECT device_id, base FROM device", schema=len(MIGRATIONS))
+        sql = "SELECT device_id, base, scopes FROM device"
+        known = _asked(path, sql, schema=len(MIGRATIONS))
         _reserve(connection, _reserved(path))
         if known is None:
             return []
         connection.executemany(
-            "UPDATE device SET base = ?2 WHERE device_id = ?1 AND base != ?2", known
+            "UPDATE device SET base = ?2, scopes = ?3 WHERE device_id = ?1", known
         )
         sql = f"SELECT {_REQUESTS} FROM request ORDER BY id"  # noqa: S608 - our own columns
         connection.executemany(
@@ -227,6 +230,10 @@ def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
             WHERE ?5 = 'open' OR ?1 IN (SELECT device_id FROM device)""",  # noqa: S608 - our own columns
             _asked(path, sql, schema=len(MIGRATIONS)) or [],
+        )
+        connection.executemany(
+            f"INSERT OR REPLACE INTO audit ({_AUDIT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own columns
+            _asked(path, f"SELECT {_AUDIT} FROM audit", schema=len(MIGRATIONS)) or [],  # noqa: S608 - our own columns
         )
         _carry_answers(path, connection)
         ids = {row[0] for row in known}

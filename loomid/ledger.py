@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
+from loomid import audit
 from loomid.errors import Unauthorized, UnknownApproval
 from loomid.lmp.approvals import Claim, Entry
 from loomid.lmp.frames import ApprovalRequired, ApprovalResolved
@@ -50,7 +51,8 @@ def write(line: sqlite3.Connection, events: Iterable[Event]) -> None:
             case ApprovalResolved() as how:
                 entry = _get(line, how.approval_id)
                 if entry is not None and not entry.over:
-                    _put(line, entry.ended(how, event.ts))
+                    _put(line, entry := entry.ended(how, event.ts))
+                    audit.decided(line, entry, event.ts)
             case _:
                 pass
 
@@ -120,6 +122,7 @@ class Ledger:
             if not entry.waits:
                 raise entry.refusal()
             _put(line, entry.claimed(claim))
+            audit.claimed(line, claim)
 
         await self._safe.write(work)
 
@@ -138,6 +141,7 @@ class Ledger:
                 "DELETE FROM request WHERE command_id = ? AND state = 'open'", (claim.command_id,)
             )
             _put(line, entry.given_back())
+            audit.ended(line, claim.command_id, "returned")
             return True
 
         return await self._safe.write(work)

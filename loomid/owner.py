@@ -1,4 +1,4 @@
-"""What the owner may do with approvals at the machine's own terminal (`loomictl`).
+"""What the owner may do with approvals at the machine's own terminal (`loomictl`), and the audit.
 
 An answer from there takes the way of a phone's: the same claim, the same truth.
 """
@@ -15,6 +15,7 @@ from loomid.lmp.approvals import OWNER
 from loomid.vault import Device
 
 if TYPE_CHECKING:
+    from loomid.audit import Audit
     from loomid.hub import Execute
     from loomid.ledger import Ledger
     from loomid.lmp.approvals import Entry
@@ -29,8 +30,9 @@ _DEVICE = Device(OWNER, OWNER, b"", 0, 0.0)
 class Owner:
     """Answers the admin socket."""
 
-    def __init__(self, ledger: Ledger, execute: Execute) -> None:
+    def __init__(self, ledger: Ledger, audit: Audit, execute: Execute) -> None:
         self._ledger = ledger
+        self.audit = audit
         self._execute = execute
 
     async def approvals(self) -> list[dict[str, Any]]:

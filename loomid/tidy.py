@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loomid import ledger
+from loomid import audit, ledger
 from loomid.lmp.approvals import OWNER
 from loomid.lmp.quota import ENDED_KEPT
 
@@ -65,8 +65,9 @@ class Tidy:
         return await self._line.write(work)
 
     async def forget_rest(self, before: float) -> None:
-        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, and
-        requests of revoked devices that were settled since. Of ended turns the last are kept.
+        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, the
+        audit, and requests of revoked devices that were settled since. Of ended turns the last
+        are kept.
 
         Not the last of a process whose facts are still needed: it is not over yet. The facts
         themselves go when they are needed no more, and not before (see `release`).
@@ -80,6 +81,7 @@ class Tidy:
             gateways = connection.execute("SELECT DISTINCT gateway_id FROM ended").fetchall()
             kept = [(gateway_id, ENDED_KEPT) for (gateway_id,) in gateways]
             connection.executemany(_FORGET_ENDED, kept)
+            audit.forget(connection, before)
 
         await self._line.write(work)
 

@@ -17,7 +17,7 @@ from aiohttp import WebSocketError, WSMsgType, web
 from loomid import values
 from loomid.doors import BACKLOG
 from loomid.errors import StorageFailing
-from loomid.lmp import pairing, wsframe
+from loomid.lmp import pairing, scopes, wsframe
 from loomid.lmp.session import Code
 from loomid.reception import STRANGERS, Reception, Stranger
 from loomid.writer import SocketClosed
@@ -69,6 +69,7 @@ class WebConfig:
 class _PairRequest(msgspec.Struct, frozen=True):
     name: str | None = None
     ttl: float = pairing.TOKEN_TTL_S
+    scopes: tuple[str, ...] = scopes.DEFAULT
 
 
 class Web:
@@ -162,10 +163,11 @@ class Web:
         try:
             asked = msgspec.json.decode(await request.read() or b"{}", type=_PairRequest)
             name = None if asked.name is None else values.parse_name(asked.name)
+            held = scopes.parse(asked.scopes)
         except ValueError:
             raise web.HTTPBadRequest from None
         try:
-            token, expires = await self._hub.mint(name, asked.ttl)
+            token, expires = await self._hub.desk.mint(name, asked.ttl, held)
         except StorageFailing:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"}) from None
         config = self._config

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from loomid.lmp import device_frames
+
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
     ApprovalResolve as ApprovalResolve,
@@ -67,6 +69,7 @@ class HelloOk(Payload, frozen=True, kw_only=True):
     heartbeat: Heartbeat | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
     storage: Literal["ok", "failing"] | UnsetType = UNSET
+    scopes: list[str] | UnsetType = UNSET
 
 
 class ErrorPayload(Payload, frozen=True, kw_only=True):
@@ -320,6 +323,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "run.resume.result": RunResult,
     "approval.resolve.result": ApprovalResolveResult,
     "task.list.result": TaskListResult,
+    **device_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -328,6 +332,7 @@ REQUESTS: dict[str, type[Payload]] = {
     "run.resume": RunResume,
     "approval.resolve": ApprovalResolve,
     "task.list": TaskList,
+    **device_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,
@@ -354,6 +359,8 @@ class Event(Struct, frozen=True, gc=False):
     cause: tuple[float, float] | None = None
     """When the newest hook before it was called, of its own turn at least, and when we heard of
     that; None: no hook caused it, or which is not known any more."""
+    stored: bytes | None = None
+    """The payload's JSON where that says more than `payload`: a later loomid wrote it."""
 
     @property
     def type(self) -> str:

@@ -19,6 +19,7 @@ from loomid.errors import (
     GatewayError,
     GatewayOffline,
     NotPermitted,
+    OutcomeUnknown,
     PhoneError,
     RequestIdReused,
     ReservedText,
@@ -206,6 +207,11 @@ def kept(answer: Answer) -> bool:
     return not (isinstance(answer, PhoneError) and answer.proves_nothing_ran)
 
 
+def outcome(answer: Answer) -> str:
+    """What an answer says, in one word: `ok`, or its error's code."""
+    return answer.code if isinstance(answer, PhoneError) else "ok"
+
+
 def dump(answer: Answer) -> bytes:
     """An answer as bytes for the store."""
     if isinstance(answer, PhoneError):
@@ -216,12 +222,15 @@ def dump(answer: Answer) -> bytes:
 
 
 def load(data: bytes) -> Answer:
-    """The answer that `dump` wrote."""
+    """The answer that `dump` wrote; OutcomeUnknown where a later loomid has words of its own."""
     stored = msgspec.json.decode(data, type=_Stored)
     code = stored.type.removeprefix("error:")
-    if code != stored.type:
-        return PhoneError.codes[code](stored.message, **stored.params)
-    return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+    try:
+        if code != stored.type:
+            return PhoneError.codes[code](stored.message, **stored.params)
+        return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+    except (KeyError, msgspec.ValidationError):
+        return OutcomeUnknown()
 
 
 def same_request(stored: bytes, now: bytes) -> None:

@@ -98,6 +98,14 @@ class Player:
         payload.setdefault("request_id", f"q{next(_serial)}")
         return await self.connection.request(type_, **payload)
 
+    async def allow(self, *scopes: str) -> None:
+        """The owner says what this phone may do; returns once it has heard of it."""
+        target = f"/devices/{self.phone.device_id}"
+        body = {"scopes": list(scopes)}
+        count = sum(got.type == "device.updated" for got in self.connection.got)
+        await asyncio.to_thread(self.world.daemon.call, "PATCH", target, body=body)
+        await self.connection.wait_type("device.updated", count + 1)
+
     async def send(self, text: str, **more: Any) -> tuple[str, str]:
         """Send a message: its request id and task."""
         request_id = f"q{next(_serial)}"
