@@ -90,6 +90,8 @@ class ApiEnded:
     call: int
     finish_reason: str
     text: str | None
+    usage: dict[str, int] | None = None
+    """Tokens by Hermes' names for them, where it tells."""
 
 
 @dataclass(frozen=True, slots=True)

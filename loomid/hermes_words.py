@@ -7,6 +7,7 @@ missing in it is put right here, where mending it costs no restart of a gateway.
 from __future__ import annotations
 
 from dataclasses import fields
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from loomid.wire import FACTS, LIMIT
@@ -78,7 +79,15 @@ def _shown(body: dict[str, Any]) -> dict[str, Any]:
 
 def _api_ended(body: dict[str, Any]) -> dict[str, Any]:
     """A call that only asks for tools has no text: none, not an unknown one."""
-    return {"text": body["text"] or ""} if "text" in body else {}
+    usage = body.get("usage")
+    told = {} if "text" not in body else {"text": body["text"] or ""}
+    if isinstance(usage, dict):
+        told["usage"] = {
+            str(name): min(round(count), MOST)
+            for name, count in usage.items()
+            if isinstance(count, (int, float)) and 0 <= count < inf
+        }
+    return told
 
 
 def _api_failed(body: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from loomid.lmp import history_frames
+
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
     ApprovalResolve as ApprovalResolve,
@@ -22,6 +24,7 @@ from loomid.lmp.client_frames import (
     SessionSend as SessionSend,
     TaskList as TaskList,
 )
+from loomid.lmp.history_frames import Usage as Usage
 from loomid.lmp.payload import (
     MAX_SEQ as MAX_SEQ,
     PROTOCOL_VERSION as PROTOCOL_VERSION,
@@ -179,6 +182,7 @@ class RunDelta(Payload, frozen=True, kw_only=True):
     text: str
     kind: Literal["text", "reasoning"]
     iteration: int
+    part: str | UnsetType = UNSET
 
 
 class RunText(Payload, frozen=True, kw_only=True):
@@ -187,6 +191,7 @@ class RunText(Payload, frozen=True, kw_only=True):
     run_id: str
     iteration: int
     text: str
+    part: str | UnsetType = UNSET
 
 
 class RunInterim(Payload, frozen=True, kw_only=True):
@@ -203,6 +208,8 @@ class RunToolStarted(Payload, frozen=True, kw_only=True):
     index: int
     call_id: str
     truncated: bool | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    round: int | UnsetType = UNSET
 
 
 class RunToolFinished(Payload, frozen=True, kw_only=True):
@@ -214,6 +221,7 @@ class RunToolFinished(Payload, frozen=True, kw_only=True):
     call_id: str
     duration: float
     """Seconds."""
+    part: str | UnsetType = UNSET
 
 
 class RunCompleted(Payload, frozen=True, kw_only=True):
@@ -222,6 +230,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     text: str
     error: str | None
     finished: bool
+    usage: Usage | UnsetType = UNSET
 
 
 class RunFailed(Payload, frozen=True, kw_only=True):
@@ -255,6 +264,8 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     session_key_ref: str
     deadline_ts: float | None
     truncated: bool | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    """Of the tool that waits for it."""
     returned: Returned | UnsetType = UNSET
 
 
@@ -320,6 +331,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "run.resume.result": RunResult,
     "approval.resolve.result": ApprovalResolveResult,
     "task.list.result": TaskListResult,
+    **history_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -328,6 +340,7 @@ REQUESTS: dict[str, type[Payload]] = {
     "run.resume": RunResume,
     "approval.resolve": ApprovalResolve,
     "task.list": TaskList,
+    **history_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,

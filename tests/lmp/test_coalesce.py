@@ -33,7 +33,7 @@ def play(
             out += [(at, frame.kind, frame.text) for frame in coalescer.flush(at)]
         now += gap
         taken.append((now, kind, text))
-        out += [(now, f.kind, f.text) for f in coalescer.add(now, kind, 1, text)]
+        out += [(now, f.kind, f.text) for f in coalescer.add(now, kind, 1, "text:0", text)]
     if coalescer.due is not None:
         at = coalescer.due
         out += [(at, frame.kind, frame.text) for frame in coalescer.flush(at)]
