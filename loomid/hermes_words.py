@@ -10,6 +10,7 @@ from dataclasses import fields
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from loomid.lmp.preview import of_args
 from loomid.wire import FACTS, LIMIT
 
 if TYPE_CHECKING:
@@ -100,10 +101,8 @@ def _tool_started(body: dict[str, Any]) -> dict[str, Any]:
     """`call`: the model call it came from is the end of <turn>:api:<n>, the request's id."""
     if "args" not in body:
         return {}
-    args = body["args"] if isinstance(body["args"], dict) else {}
-    lines = [f"{v}" if k == "command" else f"{k}: {v}" for k, v in list(args.items())[:8]]
     call = str(body.get("api_request_id") or "").rpartition(":api:")[2]
-    return {"preview": "\n".join(lines)[:LIMIT], "call": int(call) if call.isdecimal() else 0}
+    return {"preview": of_args(body["args"]), "call": int(call) if call.isdecimal() else 0}
 
 
 def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:

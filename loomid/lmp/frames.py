@@ -24,7 +24,6 @@ from loomid.lmp.client_frames import (
     SessionSend as SessionSend,
     TaskList as TaskList,
 )
-from loomid.lmp.history_frames import Usage as Usage
 from loomid.lmp.payload import (
     MAX_SEQ as MAX_SEQ,
     PROTOCOL_VERSION as PROTOCOL_VERSION,
@@ -230,7 +229,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     text: str
     error: str | None
     finished: bool
-    usage: Usage | UnsetType = UNSET
+    usage: history_frames.Usage | UnsetType = UNSET
 
 
 class RunFailed(Payload, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from loomid.lmp.frames import EVENT_NAMES
-from loomid.lmp.parts import Parts
+from loomid.lmp.parts import Kind, Parts
 
 if TYPE_CHECKING:
     from loomid.lmp.payload import Payload
@@ -43,11 +43,11 @@ class LiveRun:
             case "run.input":
                 self.inputs.append(p.text)
             case "approval.required" | "question.required" as type_:
-                kind = "approval" if type_[0] == "a" else "question"
+                kind: Kind = "approval" if type_ == "approval.required" else "question"
                 part = None if p.part is UNSET else p.part
                 self._parts.ask(kind, getattr(p, f"{kind}_id"), part)
             case "approval.resolved" | "question.resolved" as type_:
-                kind = "approval" if type_[0] == "a" else "question"
+                kind = "approval" if type_ == "approval.resolved" else "question"
                 unmade = p.outcome in ("cancelled", "lost", "expired", "timeout")
                 self._parts.answered(kind, getattr(p, f"{kind}_id"), cancelled=unmade)
             case "run.completed" | "run.failed":

@@ -18,6 +18,7 @@ from msgspec import UNSET
 from loomid.lmp.history_frames import Part, PartAsk
 from loomid.lmp.text import Text
 
+Kind = Literal["approval", "question"]
 Said = Literal["reasoning", "text"]
 _RANKS = {"reasoning": 0, "text": 1, "tool": 2}
 _LAST = 2**53
@@ -114,7 +115,7 @@ class Parts:
             item.result = result
             item.truncated |= truncated
 
-    def ask(self, kind: Literal["approval", "question"], id_: str, part: str | None) -> None:
+    def ask(self, kind: Kind, id_: str, part: str | None) -> None:
         """Hermes asks something, on behalf of a tool's part if that is known."""
         name = f"{kind}:{id_}"
         item = self._items.get(part or "")
@@ -125,9 +126,7 @@ class Parts:
             order = (_LAST, 0, len(self._items))
             self._items[name] = _Item(kind, order, status="waiting" if waits else "cancelled")
 
-    def answered(
-        self, kind: Literal["approval", "question"], id_: str, *, cancelled: bool = False
-    ) -> None:
+    def answered(self, kind: Kind, id_: str, *, cancelled: bool = False) -> None:
         """What was asked is decided, or nobody will decide it any more."""
         name = f"{kind}:{id_}"
         for item in self._items.values():
@@ -139,7 +138,7 @@ class Parts:
             alone.status = "cancelled" if cancelled else "completed"
 
     def end(self, answer: str | None = None) -> None:
-        """The run is over, with that answer if it has one: what still runs or waits is cancelled."""
+        """The run is over, with that answer if it has one: what runs or waits is cancelled."""
         self._ended = True
         last = max(self._items.items(), key=lambda item: item[1].order, default=None)
         if answer == "" and last is not None and last[1].kind == "text":

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from msgspec import UnsetType
-
 from loomid.lmp import frames
 from loomid.lmp.frames import Event
 from loomid.lmp.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from msgspec import UnsetType
 
 
 @dataclass(frozen=True, slots=True)
