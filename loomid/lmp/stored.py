@@ -20,7 +20,7 @@ from loomid.text import valid_json_text, valid_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
+SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 _ASIDE = "[System:"
 """So begins what Hermes says to the model in the user's place."""
 _CLOSER = "Operation interrupted."
@@ -77,7 +77,7 @@ class Row:
     @property
     def summary(self) -> bool:
         """Hermes' summary of what it took out of the model's sight."""
-        return self.marked_summary or self.content.text.startswith(_SUMMARIES)
+        return self.marked_summary or self.content.text.startswith(SUMMARIES)
 
     @property
     def answers(self) -> bool:
@@ -242,16 +242,15 @@ class _Story:
             self.parts.end(self._last_text if self.answered else None)
 
     def _said(self, row: Row) -> None:
-        if row.display in ("hidden", "failed_turn"):
+        text = row.content.text.strip()
+        closed = not row.finish_reason and text == _CLOSER
+        if closed or row.display in ("hidden", "failed_turn"):
             self.answered = False
             return
         self._results(certain=True)
         round_ = self._rounds.answer(after_tools=self._asked)
         self._answer += not self._goes_on
         self._goes_on = False
-        text = row.content.text.strip()
-        if not row.finish_reason and text == _CLOSER:
-            text = ""
         self._tell(row, round_, text)
         self._open = {}
         for call in row.calls:

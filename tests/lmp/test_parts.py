@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from loomid import wire
-from loomid.lmp.facts import Arrival
+from loomid.lmp.facts import Arrival, Tick
 from loomid.lmp.frames import Event
+from loomid.lmp.projection import Projection
 from tests.support.folding import Driver
 from tests.support.stored import common, history, stored, told
 from tests.support.traces import RELEASES, replay
@@ -178,8 +179,6 @@ def test_what_runs_and_waits_when_a_run_is_cancelled_ends_as_cancelled() -> None
 
 
 def test_a_snapshot_and_what_follows_it_give_the_same_ids() -> None:
-    from loomid.lmp.projection import Projection
-
     driver = Driver()
     begun(driver)
     calls(driver, 1, "call_0")
@@ -203,15 +202,13 @@ def test_arrivals_are_folded_again_to_the_same_parts() -> None:
     begun(driver)
     calls(driver, 1, "call_0", "call_0")
     runs = driver.recovered()
-    n, now = 90, driver.now + 1.0
+    now = driver.now + 1.0
     facts = [
         wire.ApiStarted(TURN, "s1", 2, "m", "p", "loomi"),
         wire.ToolStarted(TURN, "s1", 2, "call_0", "terminal", "ls"),
     ]
     events = []
-    for n, fact in enumerate(facts, start=n):
+    for n, fact in enumerate(facts, start=90):
         events += runs.fold(Arrival("gw", "boot", n, now, now, fact)).events
-    from loomid.lmp.facts import Tick
-
     events += runs.fold(Arrival("gw", "", 0, now + 1, now + 1, Tick())).events
     assert [e.payload.part for e in events if e.type == "run.tool_started"] == ["tool:call_0#3"]
