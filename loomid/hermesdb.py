@@ -29,7 +29,7 @@ T = TypeVar("T")
 FILE = "state.db"
 BUSY_S = 1.0
 READERS = 4
-CHUNK = 64
+CHUNK = 32
 IDS = 2_000
 CALLS_CHARS = 64 * 1024
 """Calls with longer arguments are read one by one."""
@@ -78,12 +78,10 @@ def read(home: Path, work: Callable[[Reader], T]) -> T:
     try:
         with closing(_connect(home)) as line:
             return work(Reader(line))
-    except sqlite3.OperationalError as error:
-        locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-        reason = "database_busy" if locked else "no_database"
-        raise GatewayError("Hermes' database cannot be read now.", reason=reason) from None
-    except sqlite3.DatabaseError:
-        raise GatewayError("Hermes' database is damaged.", reason="no_database") from None
+    except sqlite3.DatabaseError as error:
+        busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+        reason = "database_busy" if busy else "no_database"
+        raise GatewayError("Hermes' database cannot be read.", reason=reason) from None
 
 
 def _connect(home: Path) -> sqlite3.Connection:

@@ -51,8 +51,8 @@ class Wanted:
 
     @property
     def limits(self) -> Limits:
-        """Of texts. A character has four bytes at most, and up to six where JSON escapes it."""
-        text = max(self.bytes // 6, 1)
+        """Of texts; one that takes more than its share of the page is cut further."""
+        text = self.bytes // 2
         return Limits(text, text if self.full else min(PREVIEW_CHARS, text))
 
 

@@ -114,7 +114,7 @@ def unmarked(snippet: str) -> tuple[str, list[tuple[int, int]]]:
             begun = -1
         else:
             text += piece
-    return text, found
+    return text.rstrip(), [(start, min(end, len(text.rstrip()))) for start, end in found]
 
 
 def window(text: str, terms: list[Term]) -> tuple[str, list[tuple[int, int]]]:

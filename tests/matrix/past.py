@@ -135,7 +135,9 @@ async def search_and_figures(player: Player) -> None:
         for hit in hits:
             assert hit["highlights"], (query, hit)
     none = await player.request("task.search", query=f"{word} -please")
-    assert [h for h in none.payload["hits"] if h["task_id"] == task_id and h["role"] == "user"] == []
+    assert [
+        h for h in none.payload["hits"] if h["task_id"] == task_id and h["role"] == "user"
+    ] == []
     refused = await player.request("task.search", query="-nothing")
     assert refused.payload["params"]["reason"] == "only_exclusions"
     stats = (await player.request("task.stats", task_id=task_id)).payload
