@@ -82,13 +82,10 @@ def _api_ended(body: dict[str, Any]) -> dict[str, Any]:
     """A call that only asks for tools has no text: none, not an unknown one."""
     usage = body.get("usage")
     told = {} if "text" not in body else {"text": body["text"] or ""}
-    if isinstance(usage, dict):
-        told["usage"] = {
-            str(name): min(round(count), MOST)
-            for name, count in usage.items()
-            if isinstance(count, (int, float)) and 0 <= count < inf
-        }
-    return told
+    if not isinstance(usage, dict):
+        return {**told, "usage": None}
+    counts = ((n, c) for n, c in usage.items() if isinstance(c, (int, float)) and 0 <= c < inf)
+    return {**told, "usage": {str(name): min(round(count), MOST) for name, count in counts}}
 
 
 def _api_failed(body: dict[str, Any]) -> dict[str, Any]:

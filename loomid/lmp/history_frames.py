@@ -26,6 +26,10 @@ class Usage(Payload, frozen=True, kw_only=True):
     cached_tokens: int | UnsetType = UNSET
     """Of the input: read from the provider's cache."""
     reasoning_tokens: int | UnsetType = UNSET
+    context_tokens: int | UnsetType = UNSET
+    """Of the last call's prompt: what the context holds now."""
+    context_window: int | UnsetType = UNSET
+    """What it could hold."""
 
 
 class PartAsk(Payload, frozen=True, kw_only=True):
@@ -162,7 +166,6 @@ class TaskStatsResult(Payload, frozen=True, kw_only=True):
     """Seconds from the first message to the last."""
     context_tokens: int | UnsetType = UNSET
     """Of the last call's prompt: what the context holds now."""
-    context_window: int | UnsetType = UNSET
 
 
 CONTROLS: dict[str, type[Payload]] = {

@@ -26,6 +26,9 @@ def cut(text: str, limit: int = PREVIEW_CHARS) -> Cut:
     """At most `limit` characters of the text, ending where a grapheme cluster ends."""
     if len(text) <= limit:
         return Cut(text, truncated=False)
+    edge = text[max(limit - 1, 0) : limit + 1]
+    if edge.isascii() and edge != "\r\n":
+        return Cut(text[:limit], truncated=True)  # a cluster ends there, whatever came before
     end = 0
     # One character past the limit tells whether the cluster before it goes on.
     for cluster in _CLUSTER.finditer(text[: limit + 1]):

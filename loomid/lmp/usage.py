@@ -37,13 +37,17 @@ class Tally:
     def __init__(self) -> None:
         self._calls = 0
         self._sums: dict[str, int] = {}
+        self._context: dict[str, int] = {}
 
-    def add(self, told: Mapping[str, int] | None) -> None:
-        """One more call was answered; what it took, if Hermes says so."""
+    def add(self, told: Mapping[str, int] | None, window: int | None) -> None:
+        """One more call was answered; what it took and may take, if Hermes says so."""
         self._calls += 1
+        held = (told or {}).get("prompt_tokens")
+        newest = {"context_tokens": held, "context_window": window}
+        self._context |= {name: count for name, count in newest.items() if count}
         for name, count in figures(told or {}).items():
             self._sums[name] = self._sums.get(name, 0) + count
 
     def usage(self) -> Usage | UnsetType:
         """What `run.completed` tells; nothing where no call was answered."""
-        return Usage(calls=self._calls, **self._sums) if self._calls else UNSET
+        return Usage(calls=self._calls, **self._sums, **self._context) if self._calls else UNSET

@@ -92,7 +92,7 @@ class Work:
         attempt = self._attempt(fact.call, out.at)
         if attempt.api_end is None:
             attempt.api_end = self._api_end = fact
-            self._run.tally.add(fact.usage)
+            self._run.tally.add(fact.usage, fact.context_length)
             attempt.close(out.at)
             self.failure = None
 
