@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from loomid.errors import GatewayError
 from loomid.lmp.preview import cut
-from loomid.lmp.stored import Content, Row, calls_of, content_of, content_of_parts
+from loomid.lmp.stored import SUMMARIES, Content, Row, calls_of, content_of, content_of_parts
 from loomid.text import valid_text
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ LARGEST = 64 * 2**20
 _MAGIC = b"SQLite format 3\x00"
 _JSON = "x'006a736f6e3a'"
 """How Hermes marks content that is no plain text: NUL, "json:"."""
+_ROLES = "messages.role IN ('user', 'assistant', 'tool')"
+SUMMARY = " OR ".join(f"messages.content LIKE '{begins}%'" for begins in SUMMARIES).join("()")
+"""A condition: Hermes' summaries of what it compressed."""
 _NEEDED = {"messages": {"id", "session_id", "role", "content"}, "sessions": {"id", "started_at"}}
 
 
@@ -118,9 +121,30 @@ class Reader:
 
     @property
     def visible(self) -> str:
-        """A condition: messages that are part of the conversation now."""
-        active = " AND messages.active = 1" if "active" in self._columns["messages"] else ""
-        return f"messages.role IN ('user', 'assistant', 'tool'){active}"
+        """A condition: messages that were not taken back. Those that Hermes compressed in place
+        are among them, and copies of some beside its summary of them."""
+        if not {"active", "compacted"} <= self._columns["messages"]:
+            return _ROLES
+        return f"{_ROLES} AND (messages.active = 1 OR messages.compacted = 1)"
+
+    def shown(self, session_id: str) -> str:
+        """A condition for one session's messages: each of them once, as it was at first."""
+        if self.visible == _ROLES:
+            return _ROLES
+        (row,) = self.rows(
+            """SELECT min(id) AS first FROM messages
+            WHERE session_id = ? AND active = 0 AND compacted = 1""",
+            session_id,
+        )
+        if row["first"] is None:
+            return self.visible
+        # A copy keeps the time, and the text unless that of a tool was shortened.
+        return f"""{self.visible} AND NOT (messages.id > {row["first"]} AND {SUMMARY})
+            AND NOT EXISTS (SELECT 1 FROM messages AS it WHERE it.session_id = messages.session_id
+            AND it.timestamp = messages.timestamp AND it.id < messages.id
+            AND it.role = messages.role AND (it.active = 1 OR it.compacted = 1)
+            AND (it.content IS messages.content OR it.tool_call_id = messages.tool_call_id)
+            AND it.tool_calls IS messages.tool_calls)"""  # noqa: S608 - our own names
 
     def tables(self) -> set[str]:
         """The names of all tables."""
@@ -130,11 +154,12 @@ class Reader:
 
     def ids(self, session_id: str, before: int, least: int = 0) -> Iterator[int]:
         """Ids of a session's visible messages from `least` up to `before`, the newest first."""
+        shown = self.shown(session_id)
         while True:
             # Not in the order of the table: that would pass over all other sessions' messages.
             found = self.rows(
                 f"""SELECT id FROM messages WHERE session_id = ? AND +id < ? AND +id >= ?
-                AND {self.visible} ORDER BY +id DESC LIMIT {IDS}""",  # noqa: S608 - our own names
+                AND {shown} ORDER BY +id DESC LIMIT {IDS}""",  # noqa: S608 - our own names
                 *(session_id, before, least),
             )
             yield from (row["id"] for row in found)

@@ -118,12 +118,12 @@ def _keys(
     reader: Reader, session_id: str, started_at: float
 ) -> Iterator[tuple[int, tuple[object, ...], bool]]:
     """Id, what it is known by, whether it is a summary or older than its session; oldest first."""
-    after = 0
+    after, shown = 0, reader.shown(session_id)
     while True:
         rows = reader.rows(
             f"""SELECT id, role, timestamp, tool_call_id, length(tool_calls) AS calls,
             length(CAST(content AS BLOB)) AS size, substr(content, 1, {_TEXT}) AS text
-            FROM messages WHERE session_id = ? AND +id > ? AND {reader.visible}
+            FROM messages WHERE session_id = ? AND +id > ? AND {shown}
             ORDER BY +id LIMIT {_STEP}""",  # noqa: S608 - our own names
             *(session_id, after),
         )

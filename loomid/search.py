@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from loomid.hermesdb import SUMMARY
 from loomid.lineage import root, selected
 from loomid.lmp.query import CLOSES, OPENS, unmarked, window
 from loomid.lmp.stored import content_of, content_of_parts
@@ -70,9 +71,8 @@ def _columns(reader: Reader) -> str:
 
 def _condition(reader: Reader) -> str:
     shown = reader.column("messages", "display_kind")
-    return (
-        f"{reader.visible} AND messages.role != 'tool' AND coalesce({shown}, '') IN ('', 'steer')"
-    )
+    spoken = f"messages.role != 'tool' AND coalesce({shown}, '') IN ('', 'steer')"
+    return f"{reader.visible} AND {spoken} AND NOT {SUMMARY}"
 
 
 def _indexed(

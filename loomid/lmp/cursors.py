@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import hmac
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec.json import Decoder
 
 from loomid.errors import BadCursor
 from loomid.lmp import ids
+
+if TYPE_CHECKING:
+    from msgspec.json import Decoder
 
 T = TypeVar("T")
 

@@ -89,7 +89,7 @@ class HistoryTurn(Payload, frozen=True, kw_only=True):
     run_id: str | UnsetType = UNSET
     """Of a run that is live."""
     summary: bool | UnsetType = UNSET
-    """No run: Hermes' own summary of what came before, for the model."""
+    """No run: Hermes' own summary of what is gone."""
     continued: bool | UnsetType = UNSET
     """Its first parts are on the next page, under the same `turn_id`."""
 

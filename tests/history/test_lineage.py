@@ -85,16 +85,61 @@ def test_a_chain_without_a_key_is_named_by_its_first(home: Home) -> None:
     assert prompts(home, None, "s1") == prompts(home, None, "s3") == ["one", "two", "three"]
 
 
-def test_what_was_compressed_in_place_is_told_by_its_summary(home: Home) -> None:
+def compress(home: Home, first: int, last: int) -> None:
+    """As Hermes does it in place: all is put away; then come copies of the first messages, a
+    summary, and copies of the last."""
+    home.run("CREATE TABLE kept AS SELECT * FROM messages WHERE active = 1")
+    home.run("UPDATE messages SET active = 0, compacted = 1 WHERE active = 1")
+    _again(home, f"ORDER BY id LIMIT {first}")
+    home.message("user", SUMMARY)
+    _again(home, f"WHERE id IN (SELECT id FROM kept ORDER BY id DESC LIMIT {last}) ORDER BY id")
+    home.run("DROP TABLE kept")
+
+
+def _again(home: Home, which: str) -> None:
+    names = "session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp"
+    names += ", finish_reason"
+    home.run(f"INSERT INTO messages ({names}) SELECT {names} FROM kept {which}")
+
+
+def test_what_was_compressed_in_place_is_told_as_it_was(home: Home) -> None:
     home.session("s1", KEY)
-    home.say("one")
-    home.run("UPDATE messages SET active = 0, compacted = 1")
+    for text in ("one", "two", "three", "four"):
+        home.say(text)
+    home.message("user", "five")
+    home.use("terminal", {"command": "ls"}, "a long list")
+    compress(home, 2, 3)
+    home.run("UPDATE messages SET content = '[cleared]' WHERE role = 'tool' AND active = 1")
+    home.message("assistant", "done", finish_reason="stop")
+    home.say("six")
+    compress(home, 2, 4)
+    home.say("seven")
+    found = turns(home, KEY, "s1")
+    assert [turn.prompt for turn in found] == [
+        *("one", "two", "three", "four", "five", "six", "seven")
+    ]
+    assert [part.result for part in found[4].parts if part.kind == "tool"] == ["a long list"]
+    assert all(turn.status == "completed" for turn in found)
+
+
+def test_a_summary_of_what_is_gone_is_told(home: Home) -> None:
+    home.session("s1", KEY)
     home.message("user", SUMMARY)
     home.say("two")
     summary, turn = turns(home, KEY, "s1")
     assert (summary.summary, summary.partial is True) == (True, False)
     assert [part.text for part in summary.parts] == [SUMMARY]
     assert turn.prompt == "two"
+
+
+def test_what_is_said_twice_is_told_twice(home: Home) -> None:
+    """In a session that was compressed: only copies are left out."""
+    home.session("s1", KEY)
+    home.say("yes")
+    compress(home, 1, 1)
+    home.say("yes")
+    home.say("yes")
+    assert prompts(home, KEY, "s1") == ["yes"] * 3
 
 
 def test_a_branch_of_the_same_chat_is_not_told_twice(home: Home) -> None:

@@ -126,7 +126,7 @@ def test_nothing_to_look_for(text: str, reason: str) -> None:
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.text(st.sampled_from("ab\"*-()^:{}+OR AND NOT NEAR\x00大学，,%_\\'é"), max_size=30))
+@given(st.text(st.sampled_from("ab\"*-()^:{}+OR AND NOT NEAR\x00大学、,%_\\'é"), max_size=30))
 def test_no_query_is_an_error_of_the_index(told: Home, text: str) -> None:
     try:
         query.parse(text)

@@ -72,7 +72,7 @@ class Home:
                 "SELECT * FROM messages WHERE session_id = ? ORDER BY id", (source,)
             )
             for row in rows.fetchall()[-last:]:
-                fields = {k: row[k] for k in row.keys() if k not in ("id", "session_id")}
+                fields = {k: row[k] for k in set(row.keys()) if k not in ("id", "session_id")}
                 if not keep_time:
                     fields["timestamp"] = self._now
                 self._insert("messages", {**fields, "session_id": target})
