@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
-
-from loomid.lmp.frames import EVENT_NAMES
 from loomid.lmp.parts import Kind, Parts
 
 if TYPE_CHECKING:
     from loomid.lmp.payload import Payload
+
+_UNMADE = frozenset({"cancelled", "expired", "timeout", "lost"})
+"""How what was asked ends without an answer."""
 
 
 class LiveRun:
@@ -27,10 +27,10 @@ class LiveRun:
         """What it consists of so far."""
         return self._parts.list()
 
-    def take(self, payload: Payload) -> None:
+    def take(self, type_: str, payload: Payload) -> None:
         """The next event of it, or of an approval or question of it."""
         p: Any = payload
-        match EVENT_NAMES[type(payload)]:
+        match type_:
             case "run.delta":
                 self._parts.say(p.kind, _round(p.part), p.iteration, p.text)
             case "run.text":
@@ -40,21 +40,23 @@ class LiveRun:
                 self._parts.tool(p.part, p.round, p.iteration, p.tool, p.preview, truncated=cut)
             case "run.tool_finished":
                 self._parts.tool_ended(p.part, ok=p.ok)
-            case "run.input":
-                self.inputs.append(p.text)
-            case "approval.required" | "question.required" as type_:
-                kind: Kind = "approval" if type_ == "approval.required" else "question"
-                part = None if p.part is UNSET else p.part
-                self._parts.ask(kind, getattr(p, f"{kind}_id"), part)
-            case "approval.resolved" | "question.resolved" as type_:
-                kind = "approval" if type_ == "approval.resolved" else "question"
-                unmade = p.outcome in ("cancelled", "lost", "expired", "timeout")
-                self._parts.answered(kind, getattr(p, f"{kind}_id"), cancelled=unmade)
+            case "approval.required":
+                self._parts.ask("approval", p.approval_id, p.part or None)
+            case "question.required":
+                part = self._parts.newest_of(p.call_id) if p.call_id else None
+                self._parts.ask("question", p.question_id, part)
+            case "approval.resolved" | "question.resolved":
+                self._over(p)
             case "run.completed" | "run.failed":
                 self.status = p.status
                 self._parts.end(p.text if self.status == "completed" else None)
-            case _:
-                pass
+            case "run.input":
+                self.inputs.append(p.text)
+
+    def _over(self, p: Any) -> None:  # noqa: ANN401 - the end of an approval or of a question
+        unmade = p.outcome in _UNMADE
+        kind: Kind = "approval" if hasattr(p, "approval_id") else "question"
+        self._parts.answered(kind, getattr(p, f"{kind}_id"), cancelled=unmade)
 
 
 def _round(part: str) -> int:

@@ -115,6 +115,12 @@ class Parts:
             item.result = result
             item.truncated |= truncated
 
+    def newest_of(self, call_id: str) -> str | None:
+        """The part of the newest call with that id."""
+        name = f"tool:{call_id}"
+        found = [p for p in self._items if p == name or p.startswith(f"{name}#")]
+        return found[-1] if found else None
+
     def ask(self, kind: Kind, id_: str, part: str | None) -> None:
         """Hermes asks something, on behalf of a tool's part if that is known."""
         name = f"{kind}:{id_}"

@@ -141,7 +141,7 @@ def test_hermes_writes_while_it_is_read(tmp_path: Path, journal: str) -> None:
 
     def write() -> None:
         with closing(sqlite3.connect(home.path, timeout=30.0)) as line:
-            for number in range(300):
+            for number in range(80):
                 begun = time.monotonic()
                 with line:
                     line.execute(
@@ -166,8 +166,8 @@ def test_hermes_writes_while_it_is_read(tmp_path: Path, journal: str) -> None:
             last = len(rows)
     finally:
         writer.join(60.0)
-    assert len(rows_of(home)) == 300
-    assert len(waits) == 300
+    assert len(rows_of(home)) == 80
+    assert len(waits) == 80
 
 
 def test_nothing_is_held_between_statements(home: Home) -> None:

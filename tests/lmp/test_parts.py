@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec import UNSET
 
 from loomid import wire
 from loomid.lmp.facts import Arrival, Tick
 from loomid.lmp.frames import Event
+from loomid.lmp.payload import Payload
 from loomid.lmp.projection import Projection
 from tests.support.folding import Driver
 from tests.support.stored import common, history, stored, told
@@ -159,6 +161,35 @@ def test_an_approval_of_an_unknown_tool_is_a_part_of_its_own() -> None:
     driver.wait(1.0)
     (part,) = told(of_run(driver)).parts()
     assert (part.kind, part.status) == ("approval", "waiting")
+
+
+class Asked(Payload, frozen=True, kw_only=True):
+    """A question, as far as parts look at it."""
+
+    question_id: str
+    call_id: str | None = None
+    outcome: str = "answered"
+
+
+def test_a_question_hangs_on_the_newest_call_of_its_tool() -> None:
+    driver = Driver()
+    begun(driver)
+    calls(driver, 1, "call_0")
+    driver.fact(wire.ApiStarted(TURN, "s1", 2, "m", "p", "loomi"))
+    calls(driver, 2, "call_0")
+    driver.wait(1.0)
+    run = told(of_run(driver))
+    run.take("question.required", Asked(question_id="q1", call_id="call_0"))
+    run.take("question.required", Asked(question_id="q2", call_id="call_9"))
+    run.take("question.required", Asked(question_id="q3"))
+    first, second, *alone = run.parts()
+    assert (first.asks, [ask.part for ask in second.asks]) == (UNSET, ["question:q1"])
+    assert [part.part for part in alone] == ["question:q2", "question:q3"]
+    run.take("question.resolved", Asked(question_id="q1"))
+    run.take("question.resolved", Asked(question_id="q2", outcome="timeout"))
+    _, second, late, waiting = run.parts()
+    assert [ask.status for ask in second.asks] == ["resolved"]
+    assert (late.status, waiting.status) == ("cancelled", "waiting")
 
 
 def test_what_runs_and_waits_when_a_run_is_cancelled_ends_as_cancelled() -> None:

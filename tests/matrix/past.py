@@ -26,7 +26,7 @@ def live_run(player: Player, run_id: str) -> LiveRun:
     run = LiveRun()
     for got in player.phone.got:
         if got.frame.run_id == run_id and got.type in EVENTS:
-            run.take(msgspec.convert(got.payload, EVENTS[got.type]))
+            run.take(got.type, msgspec.convert(got.payload, EVENTS[got.type]))
     return run
 
 
@@ -84,7 +84,7 @@ async def history_of_broken_runs(player: Player) -> None:
     _, second, busy = await while_busy(player, "interrupt")
     await player.play("say 2", task_id=task_id)
     broken, whole = await turns_of(player, task_id)
-    assert (broken.partial, broken.status is None) == (True, False)
+    assert (broken.partial, broken.status) == (True, msgspec.UNSET)
     assert whole.status == "completed"
     redirected = await turns_of(player, busy)
     if player.world.release.streams:

@@ -101,7 +101,7 @@ def told(events: Iterable[Event]) -> LiveRun:
     """What a phone makes of these events of one run."""
     run = LiveRun()
     for event in events:
-        run.take(event.payload)
+        run.take(event.type, event.payload)
     return run
 
 
