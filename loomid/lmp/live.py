@@ -31,10 +31,10 @@ class LiveRun:
         """The next event of it, or of an approval or question of it."""
         p: Any = payload
         match type_:
-            case "run.delta":
-                self._parts.say(p.kind, _round(p.part), p.iteration, p.text)
-            case "run.text":
-                self._parts.say("text", _round(p.part), p.iteration, p.text, whole=True)
+            case "run.delta" | "run.text":
+                whole = type_ == "run.text"
+                kind = "text" if whole else p.kind
+                self._parts.say(kind, _round(p.part), p.iteration, p.text, whole=whole)
             case "run.tool_started":
                 cut = p.truncated is True
                 self._parts.tool(p.part, p.round, p.iteration, p.tool, p.preview, truncated=cut)
@@ -52,6 +52,8 @@ class LiveRun:
                 self._parts.end(p.text if self.status == "completed" else None)
             case "run.input":
                 self.inputs.append(p.text)
+            case _:
+                pass
 
     def _over(self, p: Any) -> None:  # noqa: ANN401 - the end of an approval or of a question
         unmade = p.outcome in _UNMADE
