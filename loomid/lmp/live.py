@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomid.lmp.parts import Kind, Parts
+from loomid.lmp.parts import Kind, Parts, Said
 
 if TYPE_CHECKING:
     from loomid.lmp.payload import Payload
@@ -33,7 +33,7 @@ class LiveRun:
         match type_:
             case "run.delta" | "run.text":
                 whole = type_ == "run.text"
-                kind = "text" if whole else p.kind
+                kind: Said = "text" if whole else p.kind
                 self._parts.say(kind, _round(p.part), p.iteration, p.text, whole=whole)
             case "run.tool_started":
                 cut = p.truncated is True
