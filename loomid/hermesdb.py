@@ -55,8 +55,11 @@ class Limits:
 
 def readable(home: str | Path) -> bool:
     """Whether there is a database that can be read; cheap, and takes no lock."""
+    path = Path(home, FILE)
     try:
-        with Path(home, FILE).open("rb") as file:
+        if not path.is_file():  # to open a pipe would wait for its writer
+            return False
+        with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -208,6 +209,9 @@ def reason(folder: Path) -> str:
 def test_no_database(tmp_path: Path) -> None:
     assert not hermesdb.readable(tmp_path)
     assert reason(tmp_path) == "no_database"
+    os.mkfifo(tmp_path / "state.db")
+    assert not hermesdb.readable(tmp_path)
+    (tmp_path / "state.db").unlink()
     (tmp_path / "state.db").mkdir()
     assert not hermesdb.readable(tmp_path)
     assert reason(tmp_path) == "no_database"
