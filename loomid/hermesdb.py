@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 FILE = "state.db"
 BUSY_S = 1.0
+POLL_S = 0.005
 READERS = 4
 CHUNK = 32
 IDS = 2_000
@@ -85,14 +87,17 @@ def read(home: Path, work: Callable[[Reader], T]) -> T:
         with closing(_connect(home)) as line:
             return work(Reader(line))
     except sqlite3.DatabaseError as error:
-        busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-        reason = "database_busy" if busy else "no_database"
+        reason = "database_busy" if _is_busy(error) else "no_database"
         raise GatewayError("Hermes' database cannot be read.", reason=reason) from None
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _connect(home: Path) -> sqlite3.Connection:
     uri = f"file:{quote(str(home / FILE))}?mode=ro"
-    line = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
+    line = sqlite3.connect(uri, uri=True, timeout=0.0, isolation_level=None)
     line.row_factory = sqlite3.Row
     line.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return line
@@ -111,8 +116,16 @@ class Reader:
         return {row["name"] for row in self.rows(f"PRAGMA table_info({table})")}
 
     def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
-        """One statement, fetched whole."""
-        return self._line.execute(sql, parameters).fetchall()
+        """One statement, fetched whole; Hermes is waited for while it writes."""
+        give_up = time.monotonic() + BUSY_S
+        while True:
+            try:
+                return self._line.execute(sql, parameters).fetchall()
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= give_up:
+                    raise
+            # SQLite itself would look every 100 ms: too seldom, beside one who writes all the time.
+            time.sleep(POLL_S)
 
     def column(self, table: str, name: str) -> str:
         """The column, or NULL where the release has none."""
