@@ -107,7 +107,10 @@ HOOKS = {
     "on_stream_end": ("stream.ended", "iteration final_text finished error"),
     "on_interim_message": ("interim", "iteration text already_streamed"),
     "pre_api_request": ("api.started", "api_call_count model provider platform"),
-    "post_api_request": ("api.ended", "api_call_count finish_reason assistant_message"),
+    "post_api_request": (
+        "api.ended",
+        "api_call_count finish_reason assistant_message usage context_length",
+    ),
     "api_request_error": ("api.failed", "api_call_count status_code reason retryable error"),
     "pre_tool_call": ("tool.started", "tool_call_id tool_name args api_request_id"),
     "post_tool_call": ("tool.ended", "tool_call_id tool_name status duration_ms"),

@@ -20,6 +20,7 @@ from loomid.admin import Admin
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
 from loomid.gateway import Gateways
+from loomid.history import History
 from loomid.hub import Hub, HubConfig
 from loomid.lmp.device_frames import DeviceUpdate
 from loomid.lmp.frames import Limits
@@ -121,6 +122,8 @@ async def _serve(
         remind=lambda approval_id, returned: hub.remind(approval_id, returned),
         group=tasks,
     )
+    history = History(commands.tasks, gateways, events.projection, key, limits.max_frame_bytes)
+    commands.queries.update(history.queries())
     status = Status(config, door, gateways, events)
     hub = Hub(
         vault,

@@ -114,6 +114,17 @@ class BadChoice(PhoneError):
     summary = "That choice was not offered."
 
 
+class BadCursor(PhoneError):
+    code = "bad_cursor"
+    summary = "That cursor is not of this server, or of another list."
+
+
+class BadQuery(PhoneError):
+    code = "bad_query"
+    summary = "There is nothing in that query to look for."
+    says = ("reason", "max_chars")
+
+
 class UnknownTask(PhoneError):
     code = "unknown_task"
     summary = "There is no such task."

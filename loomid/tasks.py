@@ -124,15 +124,20 @@ class Tasks:
         for state in self._gateways.states():
             if self._home_of(state) == task_id:
                 return Place(state.gateway_id, wire.HOME_CHAT)
+        row = await self.row(task_id)
+        chat_id = _chat(row.session_key)
+        if chat_id is None or row.surface != wire.PLATFORM:
+            raise NotPermitted(reason="other_surface", surface=row.surface)
+        return Place(row.gateway_id, chat_id)
+
+    async def row(self, task_id: str) -> TaskRow:
+        """What is known of a task. Raises UnknownTask."""
         row = await self._vault.task(task_id)
         if row is None:
             row = (await self._ask(None, LOOKUP)).listed.get(task_id)
         if row is None:
             raise UnknownTask
-        chat_id = _chat(row.session_key)
-        if chat_id is None or row.surface != wire.PLATFORM:
-            raise NotPermitted(reason="other_surface", surface=row.surface)
-        return Place(row.gateway_id, chat_id)
+        return row
 
     def _new_place(self) -> Place:
         online = [state.gateway_id for state in self._gateways.states() if state.online]

@@ -31,10 +31,10 @@ class Asking:
     def asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
         """Hermes waits for an answer."""
         turn = self._turns.get(fact.turn_id or "")
-        run = turn.run if turn is not None and turn.live and turn.run.begun else None
-        ask = self._asks.ask(
-            out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
-        )
+        run = None
+        if turn is not None and turn.live and turn.run.begun:
+            run = turn.run.run_id, turn.run.task_id, turn.work.tools.part(fact.call_id)
+        ask = self._asks.ask(out.boot, out.t, fact, run)
         if ask is None:
             self._dropped["duplicate"] += 1
         elif not ask.pending:

@@ -64,6 +64,8 @@ class Ask:
     session_key_ref: str
     size: int
     """Bytes of its fact in the store."""
+    part: str | None = None
+    """Of the tool that waits for it."""
     pending: bool = True
 
     @property
@@ -96,6 +98,7 @@ class Ask:
             session_key_ref=self.session_key_ref,
             deadline_ts=None if fact.timeout_s is None else self.t + fact.timeout_s,
             truncated=command.truncated or UNSET,
+            part=UNSET if self.part is None else self.part,
         )
 
     def resolved(self, fact: wire.ApprovalDone) -> ApprovalResolved:
@@ -189,21 +192,26 @@ class Asks:
         self._by_id: dict[str, Ask] = {}
 
     def ask(
-        self, boot: str, t: float, fact: wire.ApprovalAsked, run: tuple[str, str] | None
+        self,
+        boot: str,
+        t: float,
+        fact: wire.ApprovalAsked,
+        run: tuple[str, str, str | None] | None,
     ) -> Ask | None:
-        """A new approval, of a run (its id and task) if it has one; None: it is known already.
+        """A new approval, of a run (its id, task, and the tool's part) if it has one.
 
-        One that is not pending is not kept: there are too many.
+        None: it is known already. One that is not pending is not kept: there are too many.
         """
         approval_id = ids.approval_id(self._key, self._gateway_id, boot, fact.approval_id)
         if approval_id in self._by_id:
             return None
-        run_id, task_id = run or (
+        run_id, task_id, part = run or (
             None,
             ids.task_id(self._key, self._gateway_id, fact.session_key),
+            None,
         )
         ref = ids.session_key_ref(self._key, self._gateway_id, fact.session_key)
-        ask = Ask(approval_id, fact, boot, t, run_id, task_id, ref, len(facts.dump(fact)))
+        ask = Ask(approval_id, fact, boot, t, run_id, task_id, ref, len(facts.dump(fact)), part)
         if self._pending.full:
             ask.pending = False
         else:

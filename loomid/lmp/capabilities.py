@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 OPS: dict[str, frozenset[str]] = {}
 """Capability → the operations that its shim must have, on the release of Hermes that it runs in."""
-FROM_HOME: tuple[str, ...] = ()
-"""Capabilities that need nothing but Hermes' own files, on this machine."""
+FROM_DATABASE = ("history", "search", "stats")
+"""Capabilities that need nothing but Hermes' own database, on this machine."""
 
 
 def of(up: GatewayUp) -> list[str]:
     """The names that hold for a gateway, sorted."""
     ops = frozenset(up.ops)
     able = {name for name, needed in OPS.items() if needed <= ops}
-    if up.home and up.local:
-        able.update(FROM_HOME)
+    if up.readable:
+        able.update(FROM_DATABASE)
     return sorted(able)

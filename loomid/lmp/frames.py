@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from loomid.lmp import device_frames
+from loomid.lmp import device_frames, history_frames
 
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
@@ -182,6 +182,7 @@ class RunDelta(Payload, frozen=True, kw_only=True):
     text: str
     kind: Literal["text", "reasoning"]
     iteration: int
+    part: str | UnsetType = UNSET
 
 
 class RunText(Payload, frozen=True, kw_only=True):
@@ -190,6 +191,7 @@ class RunText(Payload, frozen=True, kw_only=True):
     run_id: str
     iteration: int
     text: str
+    part: str | UnsetType = UNSET
 
 
 class RunInterim(Payload, frozen=True, kw_only=True):
@@ -206,6 +208,8 @@ class RunToolStarted(Payload, frozen=True, kw_only=True):
     index: int
     call_id: str
     truncated: bool | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    round: int | UnsetType = UNSET
 
 
 class RunToolFinished(Payload, frozen=True, kw_only=True):
@@ -217,6 +221,7 @@ class RunToolFinished(Payload, frozen=True, kw_only=True):
     call_id: str
     duration: float
     """Seconds."""
+    part: str | UnsetType = UNSET
 
 
 class RunCompleted(Payload, frozen=True, kw_only=True):
@@ -225,6 +230,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     text: str
     error: str | None
     finished: bool
+    usage: history_frames.Usage | UnsetType = UNSET
 
 
 class RunFailed(Payload, frozen=True, kw_only=True):
@@ -258,6 +264,8 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     session_key_ref: str
     deadline_ts: float | None
     truncated: bool | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    """Of the tool that waits for it."""
     returned: Returned | UnsetType = UNSET
 
 
@@ -324,6 +332,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "approval.resolve.result": ApprovalResolveResult,
     "task.list.result": TaskListResult,
     **device_frames.CONTROLS,
+    **history_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -333,6 +342,7 @@ REQUESTS: dict[str, type[Payload]] = {
     "approval.resolve": ApprovalResolve,
     "task.list": TaskList,
     **device_frames.REQUESTS,
+    **history_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,

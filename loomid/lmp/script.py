@@ -162,6 +162,8 @@ class Script:
         """Say what is still missing of this attempt's text, as Hermes gives it."""
         attempt.settled = True
         iteration, truth = attempt.iteration, attempt.truth
+        if iteration is not None and attempt.asked_for_tools:
+            iteration.asks_for_tools = True
         if iteration is not None and truth is not None:
             self._run.show(out, iteration, "text", iteration.text.settle(truth))
             iteration.certain = True

@@ -18,6 +18,7 @@ from loomid import wire
 from loomid.commands import Commands
 from loomid.errors import PhoneError
 from loomid.gateway import Gateways
+from loomid.history import History
 from loomid.lmp import envelope, frames, ids
 from loomid.log import Log
 from loomid.pump import Pump
@@ -45,7 +46,9 @@ def key_of(chat: str) -> str:
 class Host:
     """A gateway process. `errors` and `silent` are per op; `sessions` is its session list."""
 
-    def __init__(self, socket: Path, gateway_id: str = "gw1", boot: str = "boot1") -> None:
+    def __init__(
+        self, socket: Path, gateway_id: str = "gw1", boot: str = "boot1", **said: Any
+    ) -> None:
         self.gateway_id, self.boot = gateway_id, boot
         self.commands: list[wire.Command] = []
         self.sessions: list[dict[str, Any]] = []
@@ -58,7 +61,7 @@ class Host:
         self._pending: list[str] = []
         self._deciding = threading.Lock()
         self.link = Link(
-            identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT)),
+            identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT), **said),
             [f"ipc://{socket}"],
             lambda: self,
             beat_s=BEAT_S,
@@ -228,6 +231,11 @@ class Side:
                 group=self._group,
                 patience_s=self._patience_s,
             )
+            history = History(
+                *(self.commands.tasks, self.gateways, self.log.projection, self.key),
+                LIMITS.max_frame_bytes,
+            )
+            self.commands.queries.update(history.queries())
             await self.commands.recover()
             started.set()
             await asyncio.Future()
