@@ -19,6 +19,7 @@ from hermes_state import SessionDB
 from tools import approval, clarify_gateway, slash_confirm
 
 from .cli import runtime_dirs
+from .controls import Controls
 from .facts import HOOKS, plain, state, watch
 from .link import Link
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
@@ -50,7 +51,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Controls, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000

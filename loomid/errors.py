@@ -155,6 +155,11 @@ class NotPermitted(PhoneError):
     summary = "This cannot be done with that run or task."
 
 
+class ConfirmRequired(PhoneError):
+    code = "confirm_required"
+    summary = "That reaches beyond the task: send it again with confirm."
+
+
 class StorageFailing(PhoneError):
     """Before hello.ok it ends the connection, after it only the request."""
 

@@ -287,6 +287,7 @@ RESULT_ERRORS = {
 # approve    {approval_id, choice, reason?}   → {applied: bool}
 # running    {fact: running | inventory}   → {keys}; also emits that fact
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
+# commands   {}   → {commands: [{name, aliases, args_hint, description}], short: {name: target}}
 
 
 def encode(message: Message) -> bytes:

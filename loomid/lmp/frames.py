@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from loomid.lmp import control_frames
+
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
     ApprovalResolve as ApprovalResolve,
@@ -320,6 +322,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "run.resume.result": RunResult,
     "approval.resolve.result": ApprovalResolveResult,
     "task.list.result": TaskListResult,
+    **control_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -328,6 +331,7 @@ REQUESTS: dict[str, type[Payload]] = {
     "run.resume": RunResume,
     "approval.resolve": ApprovalResolve,
     "task.list": TaskList,
+    **control_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,

@@ -165,7 +165,7 @@ def may_have_run(code: str) -> bool:
     return code == "failed" or code not in wire.RESULT_ERRORS
 
 
-class _Declined(GatewayError):
+class Declined(GatewayError):
     """A gateway_error that is not kept: the shim did nothing."""
 
     proves_nothing_ran = True
@@ -188,7 +188,7 @@ def refusal(code: str) -> PhoneError:
         case _ if may_have_run(code):
             return GatewayError(reason=code[:REASON_CHARS])
         case _:
-            return _Declined(reason=code)
+            return Declined(reason=code)
 
 
 # ── answers on disk ─────────────────────────────────────────────────────────
