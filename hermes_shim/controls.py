@@ -1,19 +1,36 @@
 """What a phone steers beside messages.
 
-Hermes' own functions do it. They are looked up when they are needed: a release that lacks one
-lacks that operation, and nothing else.
+Hermes' own command handlers and functions do it, and what they say is not read: it may be a raw
+key of a translation. Each answer is what holds afterwards. Functions are looked up when they are
+needed: a release that lacks one lacks that operation, and nothing else.
 """
 
 import asyncio
+import inspect
+import time
+from contextlib import suppress
 from typing import Any
 
-from .wire import Message
+from gateway.platforms.base import MessageEvent, SendResult
+from tools import slash_confirm
+
+from .wire import HOME_CHAT, Message
+
+LISTING = "models"  # no chat of a phone: where the picker of models is opened
+LISTING_S = 8.0  # it may ask servers
+FRESH_S = 60.0
 
 
 class Controls:
     """The part of the adapter that steers. All of it runs on the gateway's event loop."""
 
     gateway_runner: Any
+    _active_sessions: Any
+    _agent: Any
+    _key: Any
+    _source: Any
+    _listing = asyncio.Lock()
+    _listed: tuple[float, list[Message]] = -FRESH_S, []
 
     async def _op_commands(self, _id: str, **_: Any) -> Message:
         """The registry of slash commands, those of plugins, and the user's own short ones."""
@@ -21,6 +38,79 @@ class Controls:
         quick = getattr(config, "quick_commands", None) or {}
         short = {name: str(said.get("target") or "") for name, said in quick.items()}
         return {"value": {"commands": await asyncio.to_thread(_commands), "short": short}}
+
+    # ── models ──
+
+    async def send_model_picker(self, chat_id: str, providers: Any, **_: Any) -> Any:
+        """What /model offers. Typed in a chat it is answered by a text: this is no success."""
+        if chat_id == LISTING:
+            self._listed = time.monotonic(), providers
+        return SendResult(success=chat_id == LISTING)
+
+    async def _op_models(self, _id: str, chat_id: str | None = None, **_: Any) -> Message:
+        """What /model offers, and what the next turn would run with."""
+        async with self._listing:
+            if time.monotonic() > self._listed[0] + FRESH_S:
+                self._listed = time.monotonic(), self._listed[1]  # not again at once
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._command(LISTING, "/model"), LISTING_S)
+        rows = await asyncio.to_thread(_offered, self._listed[1])
+        value = {"providers": rows, "default": await self._model(LISTING)}
+        if chat_id is not None:
+            value["current"] = await self._model(chat_id)
+        return {"value": value}
+
+    async def _op_set_model(
+        self, _id: str, model: str, provider: str, chat_id: str | None = None, **_: Any
+    ) -> Message:
+        """Have /model switch: in a chat, or for all that have no model of their own."""
+        runner, chat = self.gateway_runner, chat_id or HOME_CHAT
+        key = self._key(self._source(chat))
+        if not await self._idle(key):
+            return {"error": "busy"}
+        where = chat_id or LISTING
+        old, default = await self._model(where), await self._model(LISTING)
+        own = runner._snapshot_session_model_override(key)
+        if chat_id and (model, provider) == (default["model"], default["provider"]):
+            await self._own_model(key, {"had_override": False})
+        else:
+            scope = "--session" if chat_id else "--global"
+            await self._command(chat, f"/model {model} --provider {provider} {scope}")
+        if chat_id is None:  # the home chat has only lent its name
+            await self._own_model(key, own)
+            self._listed = -FRESH_S, self._listed[1]
+        new, asked = await self._model(where), slash_confirm.get_pending(key) is not None
+        if new == old and new["model"] != model and not asked:
+            return {"error": "unknown_model"}
+        return {"value": {**new, "asked": asked}}
+
+    async def _own_model(self, key: str, kept: Message) -> None:
+        self.gateway_runner._restore_session_model_override(key, kept)
+        store = self.gateway_runner.async_session_store
+        await store.set_model_override(key, kept.get("override"))
+
+    async def _model(self, chat_id: str) -> Message:
+        """The model of the next turn there, with the name that /model has for its provider."""
+        runner, source = self.gateway_runner, self._source(chat_id)
+        resolve, key = runner._resolve_session_agent_runtime, self._key(source)
+        model, runtime = await asyncio.to_thread(resolve, source=source)
+        default = await asyncio.to_thread(_default)
+        own = runner._session_model_overrides.get(key) or default
+        agent = (runner._agent_cache.get(key) or [None])[0]
+        length = getattr(getattr(agent, "context_compressor", None), "context_length", None)
+        if length is None and model == default.get("default"):
+            length = default.get("context_length")
+        provider = own.get("provider") or runtime.get("provider")
+        return {"model": model, "provider": provider, "context_length": length}
+
+    async def _idle(self, key: str) -> bool:
+        """Whether nothing runs there; what has just ended may first be delivered."""
+        return await self._agent(key) is None and key not in self._active_sessions
+
+    async def _command(self, chat_id: str, text: str) -> None:
+        """Have Hermes' own handler carry out a command."""
+        run = getattr(self.gateway_runner, f"_handle_{text[1:].split()[0]}_command")
+        await run(MessageEvent(text=text, source=self._source(chat_id)))
 
 
 def _commands() -> list[Message]:
@@ -35,3 +125,29 @@ def _commands() -> list[Message]:
     rows += [(name, [], hint, text) for name, text, hint in commands._iter_plugin_command_entries()]
     names = ("name", "aliases", "args_hint", "description")
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _default() -> Message:
+    from gateway.run import _load_gateway_config
+
+    said = _load_gateway_config().get("model")
+    return said if isinstance(said, dict) else {"default": said}
+
+
+def _offered(rows: list[Message]) -> list[Message]:
+    """Of /model's rows what is no secret, with the contexts known without asking a server."""
+    from agent.models_dev import lookup_models_dev_context as length
+
+    cached = "allow_network" in inspect.signature(length).parameters
+    return [
+        {
+            "slug": row["slug"],
+            "name": row["name"],
+            "total_models": row.get("total_models") or len(row["models"]),
+            "models": [
+                {"model": str(m), "context_length": length(row["slug"], str(m)) if cached else None}
+                for m in row["models"]
+            ],
+        }
+        for row in rows
+    ]

@@ -3,35 +3,61 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from loomid.errors import ConfirmRequired, GatewayOffline, NotPermitted, OutcomeUnknown
+from loomid.errors import (
+    BadFrame,
+    ConfirmRequired,
+    GatewayOffline,
+    NotPermitted,
+    OutcomeUnknown,
+    UnknownTask,
+)
 from loomid.gateway import CommandFailed
-from loomid.lmp import control_frames as frames, requests
+from loomid.lmp import control_frames as frames, controls, requests
 from loomid.lmp.controls import Registry
+from loomid.orders import Act
+from loomid.plans import order
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from loomid.gateway import Gateways
     from loomid.lmp.payload import Payload
+    from loomid.orders import Order
+    from loomid.tasks import Tasks
     from loomid.vault import Device
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A gateway, or a chat of it."""
+
+    gateway_id: str
+    args: dict[str, Any]
+    """The chat, for a command."""
+
+
 class Controls:
     """Requests about hosts; each method raises the PhoneError that its request deserves."""
 
-    def __init__(self, gateways: Gateways) -> None:
+    def __init__(self, gateways: Gateways, tasks: Tasks) -> None:
         self._gateways = gateways
+        self._tasks = tasks
 
     def queries(self) -> dict[type[Payload], Callable[[Device, Any], Awaitable[Payload]]]:
         """The requests that change nothing."""
-        return {frames.CommandList: self.commands}
+        return {frames.CommandList: self.commands, frames.ModelList: self.models}
+
+    def acts(self) -> dict[type[Payload], Act]:
+        """The requests that change something."""
+        return {frames.ModelSet: Act(self.set_model, controls.model_set)}
 
     async def commands(self, _: Device, asked: frames.CommandList) -> frames.CommandListResult:
         """The slash commands of a gateway."""
@@ -50,6 +76,44 @@ class Controls:
         effect = registry.effect(text)
         if effect is not None:
             raise ConfirmRequired(effect=effect, gateway_id=gateway_id)
+
+    # ── models ──
+
+    async def models(self, _: Device, asked: frames.ModelList) -> frames.ModelListResult:
+        """The models of a gateway, and those in use."""
+        place = await self._place(asked.task_id, asked.gateway_id)
+        models = await self._models(place)
+        return frames.ModelListResult(
+            gateway_id=place.gateway_id,
+            providers=[row.shown() for row in models.providers],
+            default=models.default.shown(),
+            current=UNSET if models.current is None else models.current.shown(),
+            request_id=asked.request_id or UNSET,
+        )
+
+    async def set_model(self, _: Device, asked: frames.ModelSet) -> Order:
+        """Another model for a task, or for all that have none of their own."""
+        if asked.default == (asked.task_id is not None):
+            raise BadFrame("Either task_id or default.")
+        place = await self._place(asked.task_id, asked.gateway_id)
+        provider = (await self._models(place)).provider_of(asked.model, asked.provider)
+        if asked.default and not asked.confirm:
+            raise ConfirmRequired(effect="default_model", gateway_id=place.gateway_id)
+        args = {"model": asked.model, "provider": provider} | place.args
+        about = [asked.task_id] if asked.task_id is not None else []
+        return order(self._gateways, place.gateway_id, "set_model", args, *about)
+
+    async def _models(self, place: Spot) -> controls.Models:
+        return await self._ask(place.gateway_id, "models", place.args, controls.Models)
+
+    async def _place(self, task_id: str | None, gateway_id: str | None) -> Spot:
+        """What a request is about. Raises UnknownTask for a task of another gateway."""
+        if task_id is None:
+            return Spot(self._online(gateway_id), {})
+        place = await self._tasks.place(task_id)
+        if gateway_id not in (None, place.gateway_id):
+            raise UnknownTask
+        return Spot(place.gateway_id, {"chat_id": place.chat_id})
 
     def _online(self, gateway_id: str | None) -> str:
         """That gateway, or the first. Raises GatewayOffline."""

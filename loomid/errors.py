@@ -155,6 +155,11 @@ class NotPermitted(PhoneError):
     summary = "This cannot be done with that run or task."
 
 
+class UnknownModel(PhoneError):
+    code = "unknown_model"
+    summary = "The gateway does not offer that model."
+
+
 class ConfirmRequired(PhoneError):
     code = "confirm_required"
     summary = "That reaches beyond the task: send it again with confirm."

@@ -276,6 +276,8 @@ RESULT_ERRORS = {
     "ambiguous": "the answer could land on another command; nothing ran",
     "reserved_text": "this release would take the text for a command; nothing ran",
     "not_supported": "this release cannot do that; nothing ran",
+    "busy": "a turn is running in that chat; nothing ran",
+    "unknown_model": "Hermes did not take that model; nothing ran",
     "failed": "Hermes raised an error; it may have run",
 }
 
@@ -287,6 +289,9 @@ RESULT_ERRORS = {
 # approve    {approval_id, choice, reason?}   → {applied: bool}
 # running    {fact: running | inventory}   → {keys}; also emits that fact
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
+# models     {chat_id?}   → {providers: [{slug, name, total_models, models: [{model,
+#            context_length}]}], default: {model, provider, context_length}, current?: the same}
+# set_model  {model, provider, chat_id?}   → {model, provider, context_length, asked}
 # commands   {}   → {commands: [{name, aliases, args_hint, description}], short: {name: target}}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import UNSET, UnsetType
 
 from loomid.lmp.payload import Payload, RequestId
@@ -31,5 +33,69 @@ class CommandListResult(Payload, frozen=True, kw_only=True):
     request_id: str | UnsetType = UNSET
 
 
-CONTROLS: dict[str, type[Payload]] = {"command.list.result": CommandListResult}
-REQUESTS: dict[str, type[Payload]] = {"command.list": CommandList}
+class ModelInUse(Payload, frozen=True, kw_only=True):
+    """What the next run would use. `context_length`: tokens."""
+
+    model: str
+    provider: str
+    context_length: int | UnsetType = UNSET
+
+
+class OfferedModel(Payload, frozen=True, kw_only=True):
+    model: str
+    context_length: int | UnsetType = UNSET
+
+
+class Provider(Payload, frozen=True, kw_only=True):
+    provider: str
+    name: str
+    models: list[OfferedModel]
+    total: int
+    """How many it has, where not all are listed."""
+
+
+class ModelList(Payload, frozen=True, kw_only=True):
+    request_id: RequestId | None = None
+    gateway_id: str | None = None
+    task_id: str | None = None
+
+
+class ModelListResult(Payload, frozen=True, kw_only=True):
+    gateway_id: str
+    providers: list[Provider]
+    default: ModelInUse
+    current: ModelInUse | UnsetType = UNSET
+    """Of the task that was asked about."""
+    request_id: str | UnsetType = UNSET
+
+
+class ModelSet(Payload, frozen=True, kw_only=True):
+    request_id: RequestId
+    model: str
+    provider: str | None = None
+    task_id: str | None = None
+    default: bool = False
+    gateway_id: str | None = None
+    confirm: bool = False
+
+
+class ModelSetResult(Payload, frozen=True, kw_only=True):
+    request_id: str
+    gateway_id: str
+    model: str
+    provider: str
+    state: Literal["set", "asked"]
+    """`asked`: the host wants it confirmed first; `model` is what still holds."""
+    task_id: str | UnsetType = UNSET
+
+
+CONTROLS: dict[str, type[Payload]] = {
+    "command.list.result": CommandListResult,
+    "model.list.result": ModelListResult,
+    "model.set.result": ModelSetResult,
+}
+REQUESTS: dict[str, type[Payload]] = {
+    "command.list": CommandList,
+    "model.list": ModelList,
+    "model.set": ModelSet,
+}

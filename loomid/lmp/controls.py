@@ -1,10 +1,23 @@
-"""Which slash commands reach beyond their task, and what they would do (docs/protocol.md)."""
+"""What steers a host, decided and put into words: commands that reach beyond their task, models."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from msgspec import UNSET, Struct, field
 
-from loomid.lmp.control_frames import HostCommand
+from loomid.errors import UnknownModel
+from loomid.lmp import requests
+from loomid.lmp.control_frames import (
+    HostCommand,
+    ModelInUse,
+    ModelSetResult,
+    OfferedModel,
+    Provider,
+)
+
+if TYPE_CHECKING:
+    from loomid.lmp.requests import Asked
 
 WHOLE_GATEWAY = {
     "restart": "restart",
@@ -94,3 +107,80 @@ def _split(text: str) -> tuple[str, list[str]]:
     # Phones' keyboards make one dash of two, and Hermes two of one.
     dashes = [word.replace("\u2014", "--").replace("\u2013", "-") for word in words]
     return first.removeprefix("/").lower().partition("@")[0], dashes
+
+
+class Model(Struct):
+    """A model, as the shim tells it."""
+
+    model: str
+    provider: str | None = None
+    context_length: int | None = None
+
+    def shown(self) -> ModelInUse:
+        """As phones are told."""
+        length = UNSET if self.context_length is None else self.context_length
+        return ModelInUse(model=self.model, provider=self.provider or "", context_length=length)
+
+
+class Row(Struct):
+    """A provider and what it offers, in Hermes' words."""
+
+    slug: str
+    name: str
+    total_models: int
+    models: list[Model]
+
+    def shown(self) -> Provider:
+        """As phones are told."""
+        models = [
+            OfferedModel(model=each.model, context_length=each.shown().context_length)
+            for each in self.models
+        ]
+        return Provider(provider=self.slug, name=self.name, models=models, total=self.total_models)
+
+    def has(self, model: str) -> bool:
+        """Whether it may have a model: Hermes lists the first ones of many."""
+        known = any(each.model == model for each in self.models)
+        return known or self.total_models > len(self.models)
+
+
+class Models(Struct):
+    """Value of op `models`."""
+
+    providers: list[Row]
+    default: Model
+    current: Model | None = None
+
+    def provider_of(self, model: str, provider: str | None) -> str:
+        """The provider to take a model from: the named one, else that in use, else the first
+        that lists it. Raises UnknownModel."""
+        if model.split() != [model] or model.startswith("-"):  # it becomes part of a command
+            raise UnknownModel
+        use = self.current or self.default
+        for known in (use, self.default):  # perhaps not listed
+            if (known.model, known.provider) == (model, provider or known.provider):
+                return known.provider or ""
+        rows = [row for row in self.providers if provider in (None, row.slug) and row.has(model)]
+        rows.sort(key=lambda row: (row.slug != use.provider, row.total_models > len(row.models)))
+        if not rows:
+            raise UnknownModel
+        return rows[0].slug
+
+
+class _Set(Model):
+    """Value of op `set_model`."""
+
+    asked: bool = False
+
+
+def model_set(_: bytes, asked: Asked, value: dict[str, Any]) -> ModelSetResult:
+    """The answer to model.set. Raises GatewayError when `value` is odd."""
+    now = requests.convert(value, _Set)
+    return ModelSetResult(
+        request_id=asked.request_id or "",
+        gateway_id=asked.gateway_id,
+        model=now.model,
+        provider=now.provider or "",
+        state="asked" if now.asked else "set",
+        task_id=next(iter(requests.about(asked.command_id)), UNSET),
+    )

@@ -23,6 +23,7 @@ from loomid.errors import (
     RequestIdReused,
     ReservedText,
     RunNotActive,
+    UnknownModel,
 )
 from loomid.lmp import envelope, frames, ids
 
@@ -183,7 +184,9 @@ def refusal(code: str) -> PhoneError:
             return ReservedText()
         case "not_active":
             return RunNotActive()
-        case "ambiguous" | "not_supported":
+        case "unknown_model":
+            return UnknownModel()
+        case "ambiguous" | "busy" | "not_supported":
             return NotPermitted(reason=code)
         case _ if may_have_run(code):
             return GatewayError(reason=code[:REASON_CHARS])

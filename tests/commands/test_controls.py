@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.answering import Host, Side
+from tests.support.answering import Host, Side, key_of
+
+MODELS = {
+    "providers": [
+        {"slug": "a", "name": "A", "total_models": 9, "models": [{"model": "a-1"}]},
+        {
+            "slug": "b",
+            "name": "B",
+            "total_models": 2,
+            "models": [{"model": "b-1", "context_length": 1000}, {"model": "both"}],
+        },
+        {"slug": "c", "name": "C", "total_models": 1, "models": [{"model": "both"}]},
+    ],
+    "default": {"model": "b-1", "provider": "b", "context_length": 1000},
+}
 
 REGISTRY = {
     "commands": [
@@ -62,3 +76,95 @@ async def test_without_an_answer_no_command_leaves(side: Side, host: Host) -> No
     assert not host.ops("inject")
     host.values["commands"] = {}
     assert (await side.ask("session.send", **said))["accepted"] is True
+
+
+async def a_task(side: Side, host: Host) -> str:
+    """A task of ours in chat `old`."""
+    row = {"id": "s", "session_key": key_of("old"), "source": "loomi"}
+    host.sessions = [row | {"started_at": 1.0, "last_active": 5.0}]
+    return side.task_id(key_of("old"))
+
+
+async def test_models(side: Side, host: Host) -> None:
+    host.values["models"] = MODELS | {"current": {"model": "both", "provider": "c"}}
+    task_id = await a_task(side, host)
+    answer = await side.ask("model.list", request_id="r1", task_id=task_id)
+    assert host.ops("models")[0].args == {"chat_id": "old"}
+    assert [row["provider"] for row in answer["providers"]] == ["a", "b", "c"]
+    assert answer["providers"][1]["models"][0] == {"model": "b-1", "context_length": 1000}
+    assert answer["default"] == {"model": "b-1", "provider": "b", "context_length": 1000}
+    assert answer["current"] == {"model": "both", "provider": "c"}
+    answer = await side.ask("model.list")
+    assert host.ops("models")[1].args == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "provider"),
+    [
+        ({"model": "b-1"}, "b"),
+        ({"model": "both"}, "b"),  # the provider in use comes first
+        ({"model": "both", "provider": "c"}, "c"),
+        ({"model": "not listed"}, None),
+        ({"model": "--global"}, None),
+        ({"model": ""}, None),
+        ({"model": "not-listed"}, "a"),  # it has more than it lists
+        ({"model": "not-listed", "provider": "b"}, None),
+        ({"model": "b-1", "provider": "nobody"}, None),
+    ],
+)
+async def test_another_model_for_a_task(
+    side: Side, host: Host, asked: dict[str, str], provider: str | None
+) -> None:
+    host.values["models"] = MODELS
+    host.values["set_model"] = {"model": "new", "provider": provider, "asked": False}
+    request = {"request_id": "r1", "task_id": await a_task(side, host), **asked}
+    if provider is None:
+        assert (await side.refused("model.set", **request)).code == "unknown_model"
+        assert not host.ops("set_model")
+        return
+    answer = await side.ask("model.set", **request)
+    assert answer["model"] == "new"  # what the host says is true now
+    assert (answer["state"], answer["task_id"]) == ("set", request["task_id"])
+    (command,) = host.ops("set_model")
+    assert command.args == {"model": asked["model"], "provider": provider, "chat_id": "old"}
+
+
+async def test_the_default_model_is_confirmed(side: Side, host: Host) -> None:
+    host.values["models"] = MODELS
+    host.values["set_model"] = {"model": "b-1", "provider": "b", "asked": True}
+    request = {"request_id": "r1", "model": "both", "default": True}
+    refused = await side.refused("model.set", **request)
+    assert refused.code == "confirm_required"
+    assert refused.params == {"effect": "default_model", "gateway_id": "gw1"}
+    answer = await side.ask("model.set", **request, confirm=True)
+    assert (answer["state"], answer["model"]) == ("asked", "b-1")
+    assert "task_id" not in answer
+    assert "chat_id" not in host.ops("set_model")[0].args
+
+
+async def test_models_that_are_refused(side: Side, host: Host) -> None:
+    host.values["models"] = MODELS
+    task_id = await a_task(side, host)
+
+    async def code(**asked: object) -> str:
+        return (await side.refused("model.set", request_id="r1", model="both", **asked)).code
+
+    assert await code() == "bad_frame"
+    assert await code(task_id=task_id, default=True) == "bad_frame"
+    assert await code(task_id="task_unknown") == "unknown_task"
+    assert await code(task_id=task_id, gateway_id="gw2") == "unknown_task"
+    assert not host.ops("set_model")
+    host.errors["set_model"] = "unknown_model"
+    assert await code(task_id=task_id) == "unknown_model"
+    host.errors["set_model"] = "busy"
+    refused = await side.refused("model.set", request_id="r1", model="both", task_id=task_id)
+    assert (refused.code, refused.params) == ("not_permitted", {"reason": "busy"})
+
+
+async def test_the_answer_of_a_model_is_remembered(side: Side, host: Host) -> None:
+    host.values["models"] = MODELS
+    host.values["set_model"] = {"model": "both", "provider": "b"}
+    request = {"request_id": "r1", "model": "both", "task_id": await a_task(side, host)}
+    first = await side.ask("model.set", **request)
+    assert await side.ask("model.set", **request) == first
+    assert len(host.ops("set_model")) == 1

@@ -92,6 +92,8 @@ REFUSALS = {
     "stale": ("gateway_offline", {"reason": "stale"}, False),
     "starting": ("gateway_offline", {"reason": "starting"}, False),
     "unknown_command": ("gateway_offline", {"reason": "unknown_command"}, False),
+    "busy": ("not_permitted", {"reason": "busy"}, False),
+    "unknown_model": ("unknown_model", {}, False),
     "unknown_op": ("gateway_error", {"reason": "unknown_op"}, False),
     "bad_args": ("gateway_error", {"reason": "bad_args"}, False),
     "not_active": ("run_not_active", {}, False),

@@ -27,3 +27,49 @@ async def commands(player: Player) -> None:
         assert refused.payload["code"] == "confirm_required", (text, refused.payload)
     answer = await player.request("session.send", text="/status", command=True)
     assert answer.payload["accepted"] is True
+
+
+@scenario
+async def models(player: Player) -> None:
+    """A task has another model for its next run, and then the default again."""
+    second = "second"
+    _, end = await player.play("say 3")
+    task_id = end.frame.task_id
+    listed = (await player.request("model.list", task_id=task_id)).payload
+    mine = {"model": "scripted", "provider": "custom", "context_length": 200000}
+    assert (listed["default"], listed["current"]) == (mine, mine)
+    offered = {row["provider"]: row["models"] for row in listed["providers"]}
+    assert [each["model"] for each in offered[second]] == ["m2", "m3"]
+    for asked in ({"model": "nobody"}, {"model": "m3", "provider": "nobody"}):
+        refused = await player.request("model.set", task_id=task_id, **asked)
+        assert refused.payload["code"] == "unknown_model"
+    refused = await player.request("model.set", default=True, model="m2")
+    assert refused.payload["code"] == "confirm_required"
+
+    answer = await player.request("model.set", task_id=task_id, model="m3")
+    assert (answer.payload["model"], answer.payload["provider"]) == ("m3", second)
+    request_id, _ = await player.send("say 3", task_id=task_id)
+    started = await player.started(request_id)
+    assert started.payload["model"] == "m3"
+    await player.ended(started.payload["run_id"])
+    answer = await player.request("model.set", task_id=task_id, model="scripted")
+    assert answer.payload["provider"] == "custom"
+    started, _ = await player.play("say 3", task_id=task_id)
+    assert started.payload["model"] == "scripted"
+
+
+@scenario
+async def default_model(player: Player) -> None:
+    """All tasks without a model of their own have another one."""
+    asked = {"default": True, "confirm": True}
+    try:
+        answer = await player.request("model.set", model="m2", **asked)
+        assert answer.payload["model"] == "m2", answer.payload
+        started, _ = await player.play("say 3")
+        assert started.payload["model"] == "m2"
+        listed = (await player.request("model.list")).payload
+        assert (listed["default"]["model"], listed["default"]["provider"]) == ("m2", "second")
+    finally:
+        player.world.gateway.configure()
+    started, _ = await player.play("say 3")
+    assert started.payload["model"] == "scripted"

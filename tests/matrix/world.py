@@ -35,7 +35,17 @@ class World:
             model_url,
             self.daemon.hermes_endpoint,
             other=True,
-            config={"approvals": {"timeout": APPROVAL_S, "gateway_timeout": APPROVAL_S}},
+            config={
+                "approvals": {"timeout": APPROVAL_S, "gateway_timeout": APPROVAL_S},
+                "providers": {
+                    "second": {
+                        "name": "Second",
+                        "api": f"{model_url}/second",
+                        "api_key": "test",
+                        "models": {"m2": {}, "m3": {}},
+                    }
+                },
+            },
         )
         self.seen: set[str] = set()
         """The types of frames that phones got in this world."""
