@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.platforms.base import MessageEvent, SendResult
-from tools import slash_confirm
+from hermes_constants import VALID_REASONING_EFFORTS
+from tools import approval, slash_confirm
 
 from .wire import HOME_CHAT, Message
 
@@ -26,6 +27,7 @@ class Controls:
 
     gateway_runner: Any
     _active_sessions: Any
+    _session_store: Any
     _agent: Any
     _key: Any
     _source: Any
@@ -103,6 +105,43 @@ class Controls:
         provider = own.get("provider") or runtime.get("provider")
         return {"model": model, "provider": provider, "context_length": length}
 
+    # ── modes ──
+
+    async def _op_modes(self, _id: str, chat_id: str | None = None, **_: Any) -> Message:
+        """What is asked before it is done, and how much is thought."""
+        source = self._source(chat_id or LISTING)
+        key, model = self._key(source), (await self._model(chat_id or LISTING))["model"]
+        resolve = self.gateway_runner._resolve_session_reasoning_config
+        # None: the model's own way.
+        said = await asyncio.to_thread(resolve, source=source, session_key=key, model=model) or {}
+        effort = "none" if said.get("enabled") is False else said.get("effort")
+        value = {"approvals": await asyncio.to_thread(_approvals), "reasoning": effort}
+        value["efforts"] = list(VALID_REASONING_EFFORTS)
+        if chat_id is not None:
+            entry = self._session_store.lookup_by_session_id(
+                self._session_store.peek_session_id(key)
+            )
+            kept = (
+                getattr(entry, "yolo", None) is True
+            )  # 0.22, until the next turn of a new process
+            value["yolo"] = kept or approval.is_session_yolo_enabled(key)
+        return {"value": value}
+
+    async def _op_set_mode(
+        self, _id: str, mode: str, value: str, chat_id: str | None = None, **_: Any
+    ) -> Message:
+        """Change one of them: in a chat, or in the configuration."""
+        if chat_id is None:
+            key = {"approvals": "approvals.mode", "reasoning": "agent.reasoning_effort"}[mode]
+            await asyncio.to_thread(_configure, key, value)
+        elif mode == "reasoning":
+            if not await self._idle(self._key(self._source(chat_id))):
+                return {"error": "busy"}
+            await self._command(chat_id, f"/reasoning {'reset' if value == 'default' else value}")
+        elif (await self._op_modes(_id, chat_id))["value"]["yolo"] != (value == "on"):
+            await self._command(chat_id, "/yolo")
+        return await self._op_modes(_id, chat_id)
+
     async def _idle(self, key: str) -> bool:
         """Whether nothing runs there; what has just ended may first be delivered."""
         return await self._agent(key) is None and key not in self._active_sessions
@@ -125,6 +164,21 @@ def _commands() -> list[Message]:
     rows += [(name, [], hint, text) for name, text, hint in commands._iter_plugin_command_entries()]
     names = ("name", "aliases", "args_hint", "description")
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _approvals() -> str:
+    try:
+        from tools.approval_context import _get_approval_mode as mode
+    except ImportError:  # before 0.22
+        from tools.approval import _get_approval_mode as mode
+    return str(mode())
+
+
+def _configure(key: str, value: str) -> None:
+    from hermes_cli.config import set_config_value
+
+    with suppress(SystemExit):  # it is managed: the value stays
+        set_config_value(key, value)
 
 
 def _default() -> Message:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from loomid.errors import (
+    BadChoice,
     BadFrame,
     ConfirmRequired,
     GatewayOffline,
@@ -53,11 +54,18 @@ class Controls:
 
     def queries(self) -> dict[type[Payload], Callable[[Device, Any], Awaitable[Payload]]]:
         """The requests that change nothing."""
-        return {frames.CommandList: self.commands, frames.ModelList: self.models}
+        return {
+            frames.CommandList: self.commands,
+            frames.ModelList: self.models,
+            frames.ModeGet: self.modes,
+        }
 
     def acts(self) -> dict[type[Payload], Act]:
         """The requests that change something."""
-        return {frames.ModelSet: Act(self.set_model, controls.model_set)}
+        return {
+            frames.ModelSet: Act(self.set_model, controls.model_set),
+            frames.ModeSet: Act(self.set_mode, controls.mode_set),
+        }
 
     async def commands(self, _: Device, asked: frames.CommandList) -> frames.CommandListResult:
         """The slash commands of a gateway."""
@@ -100,8 +108,31 @@ class Controls:
         if asked.default and not asked.confirm:
             raise ConfirmRequired(effect="default_model", gateway_id=place.gateway_id)
         args = {"model": asked.model, "provider": provider} | place.args
-        about = [asked.task_id] if asked.task_id is not None else []
-        return order(self._gateways, place.gateway_id, "set_model", args, *about)
+        return self._order(place, "set_model", args, asked.task_id)
+
+    async def modes(self, _: Device, asked: frames.ModeGet) -> frames.Modes:
+        """What is asked before it is done, and how much is thought."""
+        place = await self._place(asked.task_id, asked.gateway_id)
+        modes = await self._ask(place.gateway_id, "modes", place.args, controls.HostModes)
+        return modes.shown(place.gateway_id, asked.task_id, asked.request_id)
+
+    async def set_mode(self, _: Device, asked: frames.ModeSet) -> Order:
+        """One of them, of a task or of the whole gateway."""
+        place = await self._place(asked.task_id, asked.gateway_id)
+        modes = await self._ask(place.gateway_id, "modes", place.args, controls.HostModes)
+        choices = modes.choices(asked)
+        if asked.value not in choices:
+            raise BadChoice(choices=choices)
+        effect = controls.DANGEROUS.get((asked.mode, asked.value))
+        if effect is not None and not asked.confirm:
+            raise ConfirmRequired(effect=effect, gateway_id=place.gateway_id)
+        args = {"mode": asked.mode, "value": asked.value} | place.args
+        return self._order(place, "set_mode", args, asked.task_id)
+
+    def _order(self, place: Spot, op: str, args: dict[str, Any], task_id: str | None) -> Order:
+        """A command whose answer names the task, if any."""
+        about = [] if task_id is None else [task_id]
+        return order(self._gateways, place.gateway_id, op, args, *about)
 
     async def _models(self, place: Spot) -> controls.Models:
         return await self._ask(place.gateway_id, "models", place.args, controls.Models)

@@ -292,6 +292,8 @@ RESULT_ERRORS = {
 # models     {chat_id?}   → {providers: [{slug, name, total_models, models: [{model,
 #            context_length}]}], default: {model, provider, context_length}, current?: the same}
 # set_model  {model, provider, chat_id?}   → {model, provider, context_length, asked}
+# modes      {chat_id?}   → {approvals, reasoning, efforts: [...], yolo?}
+# set_mode   {mode, value, chat_id?}   → the same
 # commands   {}   → {commands: [{name, aliases, args_hint, description}], short: {name: target}}
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 OPS: dict[str, frozenset[str]] = {
     "commands": frozenset({"commands"}),
+    "modes": frozenset({"modes", "set_mode"}),
     "models": frozenset({"models", "set_model"}),
 }
 """Capability → the operations that its shim must have, on the release of Hermes that it runs in."""

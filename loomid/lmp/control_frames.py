@@ -89,13 +89,45 @@ class ModelSetResult(Payload, frozen=True, kw_only=True):
     task_id: str | UnsetType = UNSET
 
 
+class ModeGet(Payload, frozen=True, kw_only=True):
+    request_id: RequestId | None = None
+    gateway_id: str | None = None
+    task_id: str | None = None
+
+
+class ModeSet(Payload, frozen=True, kw_only=True):
+    request_id: RequestId
+    mode: Literal["approvals", "yolo", "reasoning"]
+    value: str
+    task_id: str | None = None
+    gateway_id: str | None = None
+    confirm: bool = False
+
+
+class Modes(Payload, frozen=True, kw_only=True):
+    """Answer to mode.get and mode.set: what holds now."""
+
+    gateway_id: str
+    approvals: str
+    approvals_choices: list[str]
+    reasoning: str
+    reasoning_choices: list[str]
+    yolo: bool | UnsetType = UNSET
+    task_id: str | UnsetType = UNSET
+    request_id: str | UnsetType = UNSET
+
+
 CONTROLS: dict[str, type[Payload]] = {
     "command.list.result": CommandListResult,
     "model.list.result": ModelListResult,
     "model.set.result": ModelSetResult,
+    "mode.get.result": Modes,
+    "mode.set.result": Modes,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "command.list": CommandList,
     "model.list": ModelList,
     "model.set": ModelSet,
+    "mode.get": ModeGet,
+    "mode.set": ModeSet,
 }

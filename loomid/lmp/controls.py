@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
 
-from loomid.errors import UnknownModel
+from loomid.errors import BadFrame, UnknownModel
 from loomid.lmp import requests
 from loomid.lmp.control_frames import (
     HostCommand,
     ModelInUse,
     ModelSetResult,
+    Modes,
+    ModeSet,
     OfferedModel,
     Provider,
 )
@@ -40,6 +42,7 @@ _GLOBAL = {"model": "default_model", "reasoning": "settings", "fast": "settings"
 """The same, but only with `--global`."""
 
 
+APPROVALS = ("manual", "smart", "off")
 OF_ITS_TASK = "approvals_off"
 """Of its task alone, and asked about as it is dangerous."""
 
@@ -165,6 +168,52 @@ class Models(Struct):
         if not rows:
             raise UnknownModel
         return rows[0].slug
+
+
+class HostModes(Struct):
+    """Value of ops `modes` and `set_mode`; `reasoning` is None where the model decides."""
+
+    approvals: str
+    efforts: list[str]
+    reasoning: str | None = None
+    yolo: bool | None = None
+
+    def choices(self, asked: ModeSet) -> list[str]:
+        """What may be set. Raises BadFrame where the mode is of a task, or of none."""
+        if (asked.task_id is None) != (asked.mode == "approvals") and asked.mode != "reasoning":
+            raise BadFrame("approvals are of the whole gateway, yolo of a task.")
+        match asked.mode:
+            case "approvals":
+                return list(APPROVALS)
+            case "yolo":
+                return ["on", "off"]
+            case _:
+                efforts = ["none", *self.efforts]
+                return efforts if asked.task_id is None else ["default", *efforts]
+
+    def shown(self, gateway_id: str, task_id: str | None, request_id: str | None) -> Modes:
+        """As phones are told."""
+        return Modes(
+            gateway_id=gateway_id,
+            approvals=self.approvals,
+            approvals_choices=list(APPROVALS),
+            reasoning=self.reasoning or "default",
+            reasoning_choices=["none", *self.efforts],
+            yolo=UNSET if self.yolo is None else self.yolo,
+            task_id=UNSET if task_id is None else task_id,
+            request_id=UNSET if request_id is None else request_id,
+        )
+
+
+DANGEROUS = {("approvals", "off"): "approvals", ("yolo", "on"): OF_ITS_TASK}
+"""Mode and value → what `confirm_required` calls it."""
+
+
+def mode_set(_: bytes, asked: Asked, value: dict[str, Any]) -> Modes:
+    """The answer to mode.set. Raises GatewayError when `value` is odd."""
+    task_id = next(iter(requests.about(asked.command_id)), None)
+    now = requests.convert(value, HostModes)
+    return now.shown(asked.gateway_id, task_id, asked.request_id)
 
 
 class _Set(Model):

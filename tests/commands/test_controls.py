@@ -168,3 +168,61 @@ async def test_the_answer_of_a_model_is_remembered(side: Side, host: Host) -> No
     first = await side.ask("model.set", **request)
     assert await side.ask("model.set", **request) == first
     assert len(host.ops("set_model")) == 1
+
+
+MODES = {"approvals": "manual", "efforts": ["low", "high"], "reasoning": None, "yolo": False}
+
+
+async def test_modes(side: Side, host: Host) -> None:
+    host.values["modes"] = MODES
+    host.values["set_mode"] = MODES | {"reasoning": "high"}
+    task_id = await a_task(side, host)
+    answer = await side.ask("mode.get", task_id=task_id)
+    assert answer == {
+        "gateway_id": "gw1",
+        "approvals": "manual",
+        "approvals_choices": ["manual", "smart", "off"],
+        "reasoning": "default",
+        "reasoning_choices": ["none", "low", "high"],
+        "yolo": False,
+        "task_id": task_id,
+    }
+    asked = {"request_id": "r1", "mode": "reasoning", "value": "low", "task_id": task_id}
+    answer = await side.ask("mode.set", **asked)
+    assert answer["reasoning"] == "high"  # what the host says is true now
+    assert (answer["task_id"], answer["request_id"]) == (task_id, "r1")
+    (command,) = host.ops("set_mode")
+    assert command.args == {"mode": "reasoning", "value": "low", "chat_id": "old"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "of_task", "code"),
+    [
+        ("approvals", "smart", False, None),
+        ("approvals", "off", False, "confirm_required"),
+        ("approvals", "smart", True, "bad_frame"),
+        ("approvals", "never", False, "bad_choice"),
+        ("yolo", "off", True, None),
+        ("yolo", "on", True, "confirm_required"),
+        ("yolo", "off", False, "bad_frame"),
+        ("yolo", "true", True, "bad_choice"),
+        ("reasoning", "none", False, None),
+        ("reasoning", "default", True, None),
+        ("reasoning", "default", False, "bad_choice"),
+        ("reasoning", "low --global", True, "bad_choice"),
+        ("colour", "red", True, "bad_frame"),
+    ],
+)
+async def test_what_a_mode_may_be(
+    side: Side, host: Host, mode: str, value: str, of_task: bool, code: str | None
+) -> None:
+    host.values["modes"] = host.values["set_mode"] = MODES
+    asked = {"request_id": "r1", "mode": mode, "value": value}
+    if of_task:
+        asked["task_id"] = await a_task(side, host)
+    if code is not None:
+        assert (await side.refused("mode.set", **asked)).code == code
+        assert not host.ops("set_mode")
+    if code in (None, "confirm_required"):
+        await side.ask("mode.set", **asked, confirm=code is not None)
+        assert len(host.ops("set_mode")) == 1

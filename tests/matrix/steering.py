@@ -73,3 +73,46 @@ async def default_model(player: Player) -> None:
         player.world.gateway.configure()
     started, _ = await player.play("say 3")
     assert started.payload["model"] == "scripted"
+
+
+@scenario
+async def modes(player: Player) -> None:
+    """Reasoning of a task; what is dangerous runs unasked with yolo, and with approvals off."""
+    _, end = await player.play("say 3")
+    of_task = {"task_id": end.frame.task_id}
+    held = (await player.request("mode.get", **of_task)).payload
+    assert (held["approvals"], held["yolo"], held["reasoning"]) == ("manual", False, "default")
+    for effort in ("high", "none"):
+        held = await player.request("mode.set", mode="reasoning", value=effort, **of_task)
+        assert held.payload["reasoning"] == effort, held.payload
+    held = await player.request("mode.set", mode="reasoning", value="default", **of_task)
+    assert held.payload["reasoning"] == "default"
+
+    asked = {"mode": "yolo", "value": "on", **of_task}
+    refused = await player.request("mode.set", **asked)
+    assert refused.payload["code"] == "confirm_required"
+    held = await player.request("mode.set", **asked, confirm=True)
+    assert held.payload["yolo"] is True
+    await unasked(player, **of_task)
+    held = await player.request("mode.set", mode="yolo", value="off", **of_task)
+    assert held.payload["yolo"] is False
+
+    try:
+        for mode in ("smart", "off"):
+            held = await player.request("mode.set", mode="approvals", value=mode, confirm=True)
+            assert held.payload["approvals"] == mode, held.payload
+        await unasked(player)
+        held = await player.request("mode.set", mode="reasoning", value="low")
+        assert held.payload["reasoning"] == "low"
+        assert (await player.request("mode.get", **of_task)).payload["reasoning"] == "low"
+    finally:
+        player.world.gateway.configure()
+    assert (await player.request("mode.get")).payload["approvals"] == "manual"
+
+
+async def unasked(player: Player, **of_task: str) -> None:
+    """Something dangerous runs without an approval."""
+    started, _ = await player.play("danger", **of_task)
+    run_id = started.payload["run_id"]
+    asked = [g for g in player.phone.events("approval.required") if g.payload["run_id"] == run_id]
+    assert not asked
