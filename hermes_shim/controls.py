@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from gateway.platforms.base import MessageEvent, SendResult
+from gateway.platforms.base import SendResult
 from hermes_constants import VALID_REASONING_EFFORTS
 from tools import approval, slash_confirm
 
@@ -26,20 +26,13 @@ class Controls:
     """The part of the adapter that steers. All of it runs on the gateway's event loop."""
 
     gateway_runner: Any
-    _active_sessions: Any
     _session_store: Any
-    _agent: Any
+    _idle: Any
+    _command: Any
     _key: Any
     _source: Any
     _listing = asyncio.Lock()
     _listed: tuple[float, list[Message]] = -FRESH_S, []
-
-    async def _op_commands(self, _id: str, **_: Any) -> Message:
-        """The registry of slash commands, those of plugins, and the user's own short ones."""
-        config = self.gateway_runner.config
-        quick = getattr(config, "quick_commands", None) or {}
-        short = {name: str(said.get("target") or "") for name, said in quick.items()}
-        return {"value": {"commands": await asyncio.to_thread(_commands), "short": short}}
 
     # ── models ──
 
@@ -141,29 +134,6 @@ class Controls:
         elif (await self._op_modes(_id, chat_id))["value"]["yolo"] != (value == "on"):
             await self._command(chat_id, "/yolo")
         return await self._op_modes(_id, chat_id)
-
-    async def _idle(self, key: str) -> bool:
-        """Whether nothing runs there; what has just ended may first be delivered."""
-        return await self._agent(key) is None and key not in self._active_sessions
-
-    async def _command(self, chat_id: str, text: str) -> None:
-        """Have Hermes' own handler carry out a command."""
-        run = getattr(self.gateway_runner, f"_handle_{text[1:].split()[0]}_command")
-        await run(MessageEvent(text=text, source=self._source(chat_id)))
-
-
-def _commands() -> list[Message]:
-    from hermes_cli import commands
-
-    gates = commands._resolve_config_gates()
-    rows = [
-        (each.name, list(each.aliases), each.args_hint, each.description)
-        for each in commands.COMMAND_REGISTRY
-        if commands._is_gateway_available(each, gates)
-    ]
-    rows += [(name, [], hint, text) for name, text, hint in commands._iter_plugin_command_entries()]
-    names = ("name", "aliases", "args_hint", "description")
-    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _approvals() -> str:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
+from loomid.chats import Chats
 from loomid.controls import Controls
 from loomid.errors import (
     GatewayOffline,
@@ -97,7 +98,7 @@ class Commands:
         self.queries |= controls.queries()
         """Requests that change nothing: each is answered anew."""
         self.acts = Plans(gateways, runs, self.tasks, vault, controls.confirmed, limits).acts()
-        self.acts |= controls.acts()
+        self.acts |= controls.acts() | Chats(gateways, self.tasks).acts()
         """Requests that a gateway carries out, each at most once."""
         self.acts[frames.ApprovalResolve] = Act(self._resolution)
 

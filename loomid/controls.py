@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from loomid import __version__
 from loomid.errors import (
     BadChoice,
     BadFrame,
@@ -58,6 +59,7 @@ class Controls:
             frames.CommandList: self.commands,
             frames.ModelList: self.models,
             frames.ModeGet: self.modes,
+            frames.HostInfo: self.host,
         }
 
     def acts(self) -> dict[type[Payload], Act]:
@@ -74,6 +76,12 @@ class Controls:
         return frames.CommandListResult(
             gateway_id=gateway_id, commands=registry.shown(), request_id=asked.request_id or UNSET
         )
+
+    async def host(self, _: Device, asked: frames.HostInfo) -> frames.HostInfoResult:
+        """The machine and the process behind a gateway."""
+        gateway_id = self._online(asked.gateway_id)
+        host = await self._ask(gateway_id, "host", {}, controls.Host)
+        return host.shown(gateway_id, __version__, asked.request_id)
 
     async def confirmed(self, gateway_id: str, text: str) -> None:
         """Raise ConfirmRequired for a command that must not run unasked."""

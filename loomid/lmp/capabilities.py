@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 OPS: dict[str, frozenset[str]] = {
     "commands": frozenset({"commands"}),
     "modes": frozenset({"modes", "set_mode"}),
+    "host": frozenset({"host"}),
+    "tasks": frozenset({"rename", "open", "branch"}),
     "models": frozenset({"models", "set_model"}),
 }
 """Capability → the operations that its shim must have, on the release of Hermes that it runs in."""

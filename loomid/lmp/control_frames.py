@@ -117,10 +117,86 @@ class Modes(Payload, frozen=True, kw_only=True):
     request_id: str | UnsetType = UNSET
 
 
+class HostInfo(Payload, frozen=True, kw_only=True):
+    request_id: RequestId | None = None
+    gateway_id: str | None = None
+
+
+class HostInfoResult(Payload, frozen=True, kw_only=True):
+    """`uptime`: of the gateway's process, in seconds; `running`: its chats that run at the
+    moment; `load`: of 1, 5 and 15 minutes; disks in bytes, where Hermes has its files."""
+
+    gateway_id: str
+    server_version: str
+    hermes_version: str
+    python: str
+    os: str
+    home: str
+    uptime: float
+    running: int
+    disk_free: int
+    disk_total: int
+    load: list[float] | UnsetType = UNSET
+    request_id: str | UnsetType = UNSET
+
+
+class TaskRename(Payload, frozen=True, kw_only=True):
+    request_id: RequestId
+    task_id: str
+    title: str
+
+
+class TaskRenameResult(Payload, frozen=True, kw_only=True):
+    request_id: str
+    task_id: str
+    title: str
+    """As the host keeps it."""
+
+
+class TaskNew(Payload, frozen=True, kw_only=True):
+    request_id: RequestId
+    title: str | None = None
+    gateway_id: str | None = None
+
+
+class TaskNewResult(Payload, frozen=True, kw_only=True):
+    request_id: str
+    gateway_id: str
+    task_id: str
+    title: str | UnsetType = UNSET
+
+
+class TaskFork(Payload, frozen=True, kw_only=True):
+    request_id: RequestId
+    task_id: str
+
+
+class TaskContinue(Payload, frozen=True, kw_only=True):
+    request_id: RequestId
+    task_id: str
+
+
+class TaskBranched(Payload, frozen=True, kw_only=True):
+    """Answer to task.fork and task.continue: the new task, and the one it comes from."""
+
+    request_id: str
+    gateway_id: str
+    task_id: str
+    origin_task_id: str
+    title: str
+    shared: bool
+    """Both go on with the very same history, and each sees what the other adds."""
+
+
 CONTROLS: dict[str, type[Payload]] = {
     "command.list.result": CommandListResult,
     "model.list.result": ModelListResult,
     "model.set.result": ModelSetResult,
+    "host.info.result": HostInfoResult,
+    "task.rename.result": TaskRenameResult,
+    "task.new.result": TaskNewResult,
+    "task.fork.result": TaskBranched,
+    "task.continue.result": TaskBranched,
     "mode.get.result": Modes,
     "mode.set.result": Modes,
 }
@@ -130,4 +206,9 @@ REQUESTS: dict[str, type[Payload]] = {
     "model.set": ModelSet,
     "mode.get": ModeGet,
     "mode.set": ModeSet,
+    "host.info": HostInfo,
+    "task.rename": TaskRename,
+    "task.new": TaskNew,
+    "task.fork": TaskFork,
+    "task.continue": TaskContinue,
 }

@@ -10,6 +10,7 @@ from loomid.errors import BadFrame, UnknownModel
 from loomid.lmp import requests
 from loomid.lmp.control_frames import (
     HostCommand,
+    HostInfoResult,
     ModelInUse,
     ModelSetResult,
     Modes,
@@ -214,6 +215,37 @@ def mode_set(_: bytes, asked: Asked, value: dict[str, Any]) -> Modes:
     task_id = next(iter(requests.about(asked.command_id)), None)
     now = requests.convert(value, HostModes)
     return now.shown(asked.gateway_id, task_id, asked.request_id)
+
+
+class Host(Struct):
+    """Value of op `host`."""
+
+    hermes_version: str
+    python: str
+    os: str
+    home: str
+    uptime: float
+    running: int
+    disk_free: int
+    disk_total: int
+    load: list[float] | None = None
+
+    def shown(self, gateway_id: str, version: str, request_id: str | None) -> HostInfoResult:
+        """As phones are told, with loomid's own version."""
+        return HostInfoResult(
+            gateway_id=gateway_id,
+            server_version=version,
+            hermes_version=self.hermes_version,
+            python=self.python,
+            os=self.os,
+            home=self.home,
+            uptime=self.uptime,
+            running=self.running,
+            disk_free=self.disk_free,
+            disk_total=self.disk_total,
+            load=UNSET if self.load is None else self.load,
+            request_id=UNSET if request_id is None else request_id,
+        )
 
 
 class _Set(Model):

@@ -186,7 +186,7 @@ def refusal(code: str) -> PhoneError:
             return RunNotActive()
         case "unknown_model":
             return UnknownModel()
-        case "ambiguous" | "busy" | "not_supported":
+        case "ambiguous" | "busy" | "title_taken" | "not_found" | "not_supported":
             return NotPermitted(reason=code)
         case _ if may_have_run(code):
             return GatewayError(reason=code[:REASON_CHARS])

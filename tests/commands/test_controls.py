@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from loomid import __version__
 from tests.support.answering import Host, Side, key_of
 
 MODELS = {
@@ -226,3 +227,13 @@ async def test_what_a_mode_may_be(
     if code in (None, "confirm_required"):
         await side.ask("mode.set", **asked, confirm=code is not None)
         assert len(host.ops("set_mode")) == 1
+
+
+async def test_the_host(side: Side, host: Host) -> None:
+    said = {"hermes_version": "0.22.2", "python": "3.11.7", "os": "Linux", "home": "/h"}
+    said |= {"uptime": 5.5, "running": 1, "disk_free": 7, "disk_total": 9}
+    host.values["host"] = said | {"load": None, "environment": {"KEY": "secret"}}
+    answer = await side.ask("host.info", request_id="r1")
+    more = {"gateway_id": "gw1", "server_version": __version__, "request_id": "r1"}
+    assert answer == said | more
+    assert (await side.refused("host.info", gateway_id="gw2")).code == "gateway_offline"

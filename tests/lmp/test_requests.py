@@ -93,6 +93,8 @@ REFUSALS = {
     "starting": ("gateway_offline", {"reason": "starting"}, False),
     "unknown_command": ("gateway_offline", {"reason": "unknown_command"}, False),
     "busy": ("not_permitted", {"reason": "busy"}, False),
+    "title_taken": ("not_permitted", {"reason": "title_taken"}, False),
+    "not_found": ("not_permitted", {"reason": "not_found"}, False),
     "unknown_model": ("unknown_model", {}, False),
     "unknown_op": ("gateway_error", {"reason": "unknown_op"}, False),
     "bad_args": ("gateway_error", {"reason": "bad_args"}, False),

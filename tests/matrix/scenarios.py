@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.matrix import approvals, steering, turns
+from tests.matrix import approvals, branching, steering, turns
 from tests.matrix.rows import SCENARIOS, words
 
-__all__ = ["SCENARIOS", "approvals", "steering", "turns", "words"]
+__all__ = ["SCENARIOS", "approvals", "branching", "steering", "turns", "words"]

@@ -116,3 +116,18 @@ async def unasked(player: Player, **of_task: str) -> None:
     run_id = started.payload["run_id"]
     asked = [g for g in player.phone.events("approval.required") if g.payload["run_id"] == run_id]
     assert not asked
+
+
+@scenario
+async def host_info(player: Player) -> None:
+    request_id, _ = await player.send("slow 3")
+    started = await player.started(request_id)
+    host = (await player.request("host.info")).payload
+    gateway = player.world.gateway
+    assert host["running"] >= 1
+    assert host["home"] == str(gateway.home)
+    assert host["hermes_version"].startswith(f"0.{player.world.release.name}.")
+    assert 0 < host["uptime"] < 86_400
+    assert 0 < host["disk_free"] <= host["disk_total"]
+    await player.request("run.cancel", run_id=started.payload["run_id"])
+    await player.ended(started.payload["run_id"])

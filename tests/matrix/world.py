@@ -17,6 +17,8 @@ from tests.support.phone import Connection, Got, Phone
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.support.model import Model
+
 RUN_S = 60.0
 APPROVAL_S = 6
 _serial = itertools.count(1)
@@ -25,14 +27,15 @@ _serial = itertools.count(1)
 class World:
     """A gateway, a daemon and what they need; used with `with`, shared by scenarios."""
 
-    def __init__(self, release: Release, folder: Path, model_url: str) -> None:
+    def __init__(self, release: Release, folder: Path, model: Model) -> None:
         self.release = release
+        self.model = model
         (folder / "loomid").mkdir()
         self.daemon = Daemon(folder / "loomid")
         self.gateway = Gateway(
             release,
             folder / "hermes",
-            model_url,
+            model.url,
             self.daemon.hermes_endpoint,
             other=True,
             config={
@@ -40,7 +43,7 @@ class World:
                 "providers": {
                     "second": {
                         "name": "Second",
-                        "api": f"{model_url}/second",
+                        "api": f"{model.url}/second",
                         "api_key": "test",
                         "models": {"m2": {}, "m3": {}},
                     }
