@@ -158,7 +158,8 @@ class Models(Struct):
     def provider_of(self, model: str, provider: str | None) -> str:
         """The provider to take a model from: the named one, else that in use, else the first
         that lists it. Raises UnknownModel."""
-        if model.split() != [model] or model.startswith("-"):  # it becomes part of a command
+        # It becomes a word of a command.
+        if model.split() != [model] or model[0] in "-\u2013\u2014":
             raise UnknownModel
         use = self.current or self.default
         for known in (use, self.default):  # perhaps not listed

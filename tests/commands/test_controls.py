@@ -107,6 +107,7 @@ async def test_models(side: Side, host: Host) -> None:
         ({"model": "both", "provider": "c"}, "c"),
         ({"model": "not listed"}, None),
         ({"model": "--global"}, None),
+        ({"model": "\u2014global"}, None),
         ({"model": ""}, None),
         ({"model": "not-listed"}, "a"),  # it has more than it lists
         ({"model": "not-listed", "provider": "b"}, None),
