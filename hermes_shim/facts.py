@@ -7,6 +7,7 @@ of `state`, a process-global that is no module of ours.
 import itertools
 import secrets
 import sys
+import time
 from collections import deque
 from threading import get_ident
 from types import ModuleType, SimpleNamespace
@@ -16,7 +17,7 @@ from .wire import PREVIEW_CHARS, Message, once
 
 state: Any = sys.modules.setdefault("_hermes_shim_state", ModuleType("_hermes_shim_state"))
 if not hasattr(state, "boot"):
-    state.boot = secrets.token_hex(8)
+    state.boot, state.began = secrets.token_hex(8), time.monotonic()
     state.serial = itertools.count(1)
     state.link = state.adapter = None
     state.ctx = None  # of the latest register(), until our hooks are in it

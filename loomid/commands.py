@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from loomid import audit, orders
 from loomid.audit import Deed
+from loomid.chats import Chats
+from loomid.controls import Controls
 from loomid.errors import (
     GatewayOffline,
     Internal,
@@ -93,9 +95,12 @@ class Commands:
         self._flights: dict[tuple[str, str], Flight] = {}
         self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
+        controls = Controls(gateways, self.tasks)
         self.queries: dict[type[frames.Payload], Query] = {frames.TaskList: self.tasks.list}
+        self.queries |= controls.queries()
         """Requests that change nothing: each is answered anew."""
-        self.acts = Plans(gateways, runs, self.tasks, vault, limits).acts()
+        self.acts = Plans(gateways, runs, self.tasks, vault, controls.confirmed, limits).acts()
+        self.acts |= controls.acts() | Chats(gateways, self.tasks).acts()
         """Requests that a gateway carries out, each at most once."""
         self.acts[frames.ApprovalResolve] = Act(self._resolution)
 

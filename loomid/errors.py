@@ -87,7 +87,7 @@ class RateLimited(PhoneError):
 
 class TooLarge(PhoneError):
     code = "too_large"
-    says = ("max_text_chars",)
+    says = ("max_text_chars", "max_title_chars")
     summary = "The frame or text is larger than this server takes."
 
 
@@ -173,6 +173,17 @@ class NotPermitted(PhoneError):
     code = "not_permitted"
     says = ("reason", "can", "surface", "needs", "scopes")
     summary = "This device may not do that, or it cannot be done with that run or task."
+
+
+class UnknownModel(PhoneError):
+    code = "unknown_model"
+    summary = "The gateway does not offer that model."
+
+
+class ConfirmRequired(PhoneError):
+    code = "confirm_required"
+    summary = "That reaches beyond the task: send it again with confirm."
+    says = ("effect", "gateway_id")
 
 
 class StorageFailing(PhoneError):

@@ -120,7 +120,7 @@ class Tasks:
         Raises UnknownTask, NotPermitted (of another platform) or GatewayOffline.
         """
         if task_id is None:
-            return self._new_place()
+            return self.new_place(None)
         for state in self._gateways.states():
             if self._home_of(state) == task_id:
                 return Place(state.gateway_id, wire.HOME_CHAT)
@@ -139,8 +139,10 @@ class Tasks:
             raise UnknownTask
         return row
 
-    def _new_place(self) -> Place:
+    def new_place(self, gateway_id: str | None) -> Place:
+        """Where a new task goes: to that gateway, or to the first. Raises GatewayOffline."""
         online = [state.gateway_id for state in self._gateways.states() if state.online]
+        online = [name for name in online if gateway_id in (None, name)]
         if not online:
             raise GatewayOffline
         # One chat a task (Hermes derives its session from it); nobody can guess another's.

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loomid.lmp.facts import GatewayUp
 
-OPS: dict[str, frozenset[str]] = {}
+OPS: dict[str, frozenset[str]] = {
+    "commands": frozenset({"commands"}),
+    "modes": frozenset({"modes", "set_mode"}),
+    "host": frozenset({"host"}),
+    "tasks": frozenset({"rename", "open", "branch"}),
+    "models": frozenset({"models", "set_model"}),
+}
 """Capability → the operations that its shim must have, on the release of Hermes that it runs in."""
 FROM_DATABASE = ("history", "search", "stats")
 """Capabilities that need nothing but Hermes' own database, on this machine."""

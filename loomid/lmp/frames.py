@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from loomid.lmp import device_frames, history_frames
+from loomid.lmp import control_frames, device_frames, history_frames
 
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
@@ -333,6 +333,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "task.list.result": TaskListResult,
     **device_frames.CONTROLS,
     **history_frames.CONTROLS,
+    **control_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -343,6 +344,7 @@ REQUESTS: dict[str, type[Payload]] = {
     "task.list": TaskList,
     **device_frames.REQUESTS,
     **history_frames.REQUESTS,
+    **control_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,

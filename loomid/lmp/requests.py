@@ -24,6 +24,7 @@ from loomid.errors import (
     RequestIdReused,
     ReservedText,
     RunNotActive,
+    UnknownModel,
 )
 from loomid.lmp import envelope, frames, ids
 
@@ -166,7 +167,7 @@ def may_have_run(code: str) -> bool:
     return code == "failed" or code not in wire.RESULT_ERRORS
 
 
-class _Declined(GatewayError):
+class Declined(GatewayError):
     """A gateway_error that is not kept: the shim did nothing."""
 
     proves_nothing_ran = True
@@ -184,12 +185,14 @@ def refusal(code: str) -> PhoneError:
             return ReservedText()
         case "not_active":
             return RunNotActive()
-        case "ambiguous" | "not_supported":
+        case "unknown_model":
+            return UnknownModel()
+        case "ambiguous" | "busy" | "title_taken" | "not_found" | "not_supported":
             return NotPermitted(reason=code)
         case _ if may_have_run(code):
             return GatewayError(reason=code[:REASON_CHARS])
         case _:
-            return _Declined(reason=code)
+            return Declined(reason=code)
 
 
 # ── answers on disk ─────────────────────────────────────────────────────────

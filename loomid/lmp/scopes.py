@@ -60,6 +60,7 @@ NEEDS: dict[str, Scope | Callable[[Any], Scope]] = {
     "task.new": "send",
     "task.rename": "send",
     "task.fork": "send",
+    "task.continue": "send",
     "host.info": "view",
     "model.list": "view",
     "model.set": _by_weight,

@@ -52,6 +52,8 @@ class Host:
         self.gateway_id, self.boot = gateway_id, boot
         self.commands: list[wire.Command] = []
         self.sessions: list[dict[str, Any]] = []
+        self.values: dict[str, dict[str, Any]] = {"commands": {}}
+        """Op → the value it has."""
         self.errors: dict[str, str] = {}
         self.silent: set[str] = set()
         self.dropped: list[str] = []
@@ -87,7 +89,12 @@ class Host:
     def answer(self, command: wire.Command) -> None:
         """Say how a command ended."""
         error = self.errors.get(command.op)
-        result = {"error": error} if error else getattr(self, f"_{command.op}")(command)
+        if error is not None:
+            result = {"error": error}
+        elif command.op in self.values:
+            result = {"value": self.values[command.op]}
+        else:
+            result = getattr(self, f"_{command.op}")(command)
         self.link.reply({"id": command.id, **result})
 
     def _inject(self, command: wire.Command) -> dict[str, Any]:
