@@ -20,6 +20,7 @@ from tools import approval, clarify_gateway, slash_confirm
 
 from .cli import runtime_dirs
 from .facts import HOOKS, plain, state, watch
+from .files import Files
 from .link import Link
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
@@ -50,7 +51,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Files, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
@@ -150,7 +151,14 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         state.link.reply({"id": command["id"], **result})
 
     async def _op_inject(
-        self, _id: str, chat_id: str, text: str, message_id: str, mode: str, **origin: Any
+        self,
+        _id: str,
+        chat_id: str,
+        text: str,
+        message_id: str,
+        mode: str,
+        media: Any = None,
+        **origin: Any,
     ) -> Message:
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
@@ -161,12 +169,12 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
         self._heal_stale_session_lock(key)
         if mode != "command" and self._reserved(key, text):
             return {"error": "reserved_text"}
-        event = self._event(source, text, message_id, mode, **origin)
+        event = self._event(source, text, message_id, mode, media, **origin)
         if mode == "command":
             await self.handle_message(event)
         elif key not in self._active_sessions:
             self._start_session_processing(event, key)
-        elif not _folded(agent, mode, text.strip()):
+        elif media or not _folded(agent, mode, text.strip()):
             runner._enqueue_fifo(key, event, self)
             if mode == "interrupt" and hasattr(agent, "interrupt"):
                 agent.interrupt(text)
@@ -174,7 +182,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
-        word = text.split(maxsplit=1)[0]
+        word = (text.split(maxsplit=1) or [""])[0]
         if key in self._active_sessions:  # no queued text may begin with a known command
             return word.startswith("/") and resolve_command(word[1:].lower()) is not None
         return not CONTROL and bool(
@@ -183,14 +191,16 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             or slash_confirm.get_pending(key)
         )
 
-    def _event(self, source: Any, text: str, message_id: str, mode: str, **origin: Any) -> Any:
+    def _event(
+        self, source: Any, text: str, message_id: str, mode: str, media: Any = None, **origin: Any
+    ) -> Any:
         """A message for Hermes, told to loomid just before it is handed over."""
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
             self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
         kind = MessageEvent if CONTROL or mode == "command" else _Plain
         more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
-        return kind(text=text, source=source, message_id=message_id, **more)
+        return kind(text=text, source=source, message_id=message_id, **more, **(media or {}))
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
         runner, store = self.gateway_runner, self._session_store

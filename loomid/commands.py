@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
+from loomid.attachments import Attachments
 from loomid.errors import (
     GatewayOffline,
     Internal,
@@ -25,6 +26,7 @@ from loomid.errors import (
 )
 from loomid.gateway import CommandFailed
 from loomid.lmp import envelope, frames, requests
+from loomid.lmp.file_frames import AttachmentGet
 from loomid.orders import Act, Order
 from loomid.plans import Plans
 from loomid.resolve import Resolver, accepted
@@ -34,6 +36,7 @@ from loomid.vault import Intent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from loomid.files import Files
     from loomid.gateway import Gateways
     from loomid.ledger import Ledger
     from loomid.lmp.projection import Projection
@@ -78,6 +81,7 @@ class Commands:
         limits: frames.Limits,
         *,
         alive: Projection,
+        files: Files,
         remind: Remind,
         group: asyncio.TaskGroup,
         patience_s: float = RECALL_PATIENCE_S,
@@ -91,9 +95,13 @@ class Commands:
         self._flights: dict[tuple[str, str], Flight] = {}
         self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
-        self.queries: dict[type[frames.Payload], Query] = {frames.TaskList: self.tasks.list}
+        attachments = Attachments(files, limits)
+        self.queries: dict[type[frames.Payload], Query] = {
+            frames.TaskList: self.tasks.list,
+            AttachmentGet: attachments.get,
+        }
         """Requests that change nothing: each is answered anew."""
-        self.acts = Plans(gateways, runs, self.tasks, vault, limits).acts()
+        self.acts = Plans(gateways, runs, self.tasks, vault, attachments, limits).acts()
         """Requests that a gateway carries out, each at most once."""
         self.acts[frames.ApprovalResolve] = Act(self._resolution)
 

@@ -155,6 +155,21 @@ class NotPermitted(PhoneError):
     summary = "This cannot be done with that run or task."
 
 
+class UnknownFile(PhoneError):
+    code = "unknown_file"
+    summary = "There is no such file or upload, or this device may not see it."
+
+
+class BadFile(PhoneError):
+    code = "bad_file"
+    summary = "The file is not what it is said to be, or not taken; nothing of it was kept."
+
+
+class BadRange(PhoneError):
+    code = "bad_range"
+    summary = "That part of the file cannot be given or taken."
+
+
 class StorageFailing(PhoneError):
     """Before hello.ok it ends the connection, after it only the request."""
 

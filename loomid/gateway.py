@@ -254,6 +254,11 @@ class Gateways:
         self._tell()
         return out
 
+    def arrive(self, arrival: Arrival) -> None:
+        """A fact of loomid's own that is to be folded with those of a gateway."""
+        self._roster.arrivals.append(arrival)
+        self._tell()
+
     async def arrived(self, timeout: float | None) -> None:  # noqa: ASYNC109 - part of what it means
         """Return when `take` has something, or after `timeout` seconds."""
         try:

@@ -155,6 +155,14 @@ class Hub:
         """Give a device another name."""
         return await self._devices.rename(device_id, name)
 
+    async def recognise(self, device_id: str, credential: str) -> Device:
+        """The device that asks over HTTP. Raises Unauthorized, after a while that grows."""
+        return await self._devices.recognise(device_id, credential)
+
+    def knows(self, device: Device) -> bool:
+        """Whether it was not revoked meanwhile."""
+        return self._devices.get(device.device_id) is not None
+
     # ── connections ─────────────────────────────────────────────────────────
 
     async def serve(self, socket: Socket, place: Place) -> None:

@@ -26,6 +26,8 @@ STRANGERS = 1024
 """Connections without an accepted hello, where there are descriptors for them."""
 STRANGER_BYTES = 16 * 1024
 """What one may send: a request's head and a hello of `HubConfig.max_first_bytes`."""
+KNOWN_BYTES = 256 * 1024
+"""What is read at once of one that is known: asyncio's own measure."""
 DESCRIPTORS = 65_536
 RESERVED = 64
 """Descriptors that strangers leave to the admin socket, the gateways and the database."""
@@ -61,26 +63,37 @@ class Stranger(Place, asyncio.Protocol):
         self._refused = refused
         self._taken = 0
         self._excess = False
+        self._held: list[bytes] = []
         super().__init__(places, lambda: None)
 
     def leave(self) -> None:
         """It is known now, or gone."""
         super().leave()
+        transport, held, self._held = self.transport, self._held, []
         # TLS's transport may know of no protocol any more once it was closed.
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.set_protocol(self._inner)
+        if transport is not None and not transport.is_closing():
+            transport.set_protocol(self._inner)
+            _read_at_once(transport, KNOWN_BYTES)
+            if held:
+                transport.resume_reading()
+                self._inner.data_received(b"".join(held))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TCP, and TLS if there is to be some, are agreed on."""
         self.transport = cast("asyncio.Transport", transport)
         self.drop = self.transport.abort
+        _read_at_once(self.transport, STRANGER_BYTES)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what a stranger may send; of more nothing is kept."""
+        """Pass on what a stranger may send; what comes behind it at once waits until it is known,
+        unless it can be told that this is too much."""
         self._taken += len(data)
         if self._taken <= STRANGER_BYTES:
             self._inner.data_received(data)
+        elif self.too_much is None and self._taken <= 2 * STRANGER_BYTES and self.transport:
+            self.transport.pause_reading()
+            self._held.append(data)
         elif not self._excess:
             self._excess = True
             self._refused["too_much"] += 1
@@ -102,6 +115,12 @@ class Stranger(Place, asyncio.Protocol):
         """It is gone."""
         super().leave()
         self._inner.connection_lost(exc)
+
+
+def _read_at_once(transport: asyncio.Transport, count: int) -> None:
+    """How much asyncio reads of a socket in one go, where it can be told; TLS has `TLS_BYTES`."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = count
 
 
 class Reception:

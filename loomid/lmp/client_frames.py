@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from loomid.lmp.file_frames import MAX_ATTACHMENTS, SentAttachment
 from loomid.lmp.payload import Payload, RequestId, Seq, TaskStatus
 
 
@@ -31,6 +32,7 @@ class SessionSend(Payload, frozen=True, kw_only=True):
     task_id: str | None = None
     mode: Literal["queue", "steer", "interrupt"] = "queue"
     command: bool = False
+    attachments: Annotated[tuple[SentAttachment, ...], Meta(max_length=MAX_ATTACHMENTS)] = ()
 
 
 class RunRequest(Payload, frozen=True, kw_only=True):

@@ -1,0 +1,94 @@
+"""Files that the agent hands to our chats: told once they were taken in (docs/protocol.md)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from loomid.lmp import ids
+from loomid.lmp.file_frames import RunAttachment
+from loomid.lmp.filenames import clean_name
+from loomid.lmp.folding import FileSeen
+from loomid.lmp.preview import cut
+
+if TYPE_CHECKING:
+    from loomid import wire
+    from loomid.lmp.facts import FileTaken
+    from loomid.lmp.file_frames import AttachmentRef
+    from loomid.lmp.folding import Folding
+    from loomid.lmp.host import Host
+    from loomid.lmp.run import Run
+
+MOST = 256
+"""That are still being taken in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    fact: wire.FileSent
+    task_id: str | None
+    run_id: str | None
+
+    @property
+    def owner(self) -> str:
+        """Its name for retention: the fact is kept until the file is."""
+        return f"~file:{self.fact.message_id}"
+
+
+class Handed:
+    """What was handed over and is not told yet."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+
+    def sent(self, out: Folding, fact: wire.FileSent, runs: list[Run]) -> None:
+        """The agent sent a file. `runs`: those of its chat, live or lately ended, the latest first.
+
+        Hermes sends files when a turn is over, mostly.
+        """
+        run = runs[0] if runs and fact.job_id is None else None
+        host, key = self._host, fact.session_key
+        task_id = ids.task_id(host.key, host.gateway_id, key) if key else None
+        one = _Waiting(fact, task_id, None if run is None else run.run_id)
+        if fact.message_id in self._waiting:
+            host.dropped["duplicate"] += 1
+        elif not fact.path:
+            self._tell(out, one, None, None)
+        elif len(self._waiting) >= MOST:
+            self._tell(out, one, None, "too_many")
+        else:
+            self._waiting[fact.message_id] = one
+            out.touched.add(one.owner)
+            out.files.append(FileSeen(out.boot, task_id, fact))
+
+    def taken(self, out: Folding, fact: FileTaken) -> str | None:
+        """It is known what became of one; the owner whose facts are needed no more."""
+        one = self._waiting.pop(fact.message_id, None)
+        if one is None:
+            return None
+        self._tell(out, one, fact.attachment, fact.error)
+        return one.owner
+
+    def _tell(
+        self, out: Folding, one: _Waiting, kept: AttachmentRef | None, error: str | None
+    ) -> None:
+        caption = cut(one.fact.caption.strip())
+        payload = RunAttachment(
+            task_id=one.task_id,
+            run_id=one.run_id,
+            attachment_id=None if kept is None else kept.attachment_id,
+            media_type="" if kept is None else kept.media_type,
+            bytes=0 if kept is None else kept.bytes,
+            name=clean_name(one.fact.name, "") if kept is None else kept.name,
+            width=UNSET if kept is None else kept.width,
+            height=UNSET if kept is None else kept.height,
+            caption=caption.text or UNSET,
+            truncated=caption.truncated or UNSET,
+            url=one.fact.url or UNSET,
+            error=error or UNSET,
+        )
+        out.emit(payload, task_id=one.task_id, run_id=one.run_id)
