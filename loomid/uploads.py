@@ -128,9 +128,9 @@ class Uploads:
                 return Progress(upload_id, have)
             return Progress(upload_id, have, await self._finish(upload, part))
 
-    def left(self, device_id: str, upload_id: str) -> int:
-        """How many bytes are still to come. Raises UnknownFile."""
-        return self._mine(device_id, upload_id).bytes - _size(self._folder / upload_id)
+    def size(self, device_id: str, upload_id: str) -> int:
+        """How many bytes it is to have. Raises UnknownFile."""
+        return self._mine(device_id, upload_id).bytes
 
     async def _finish(self, upload: UploadRow, part: Path) -> Kept:
         try:
@@ -198,9 +198,14 @@ async def _append(file: BinaryIO, pieces: AsyncIterator[bytes], most: int) -> in
     async for piece in pieces:
         if written + len(piece) > most:
             raise BadRange(reason="too_long")
-        await on_disk(file.write, piece)
+        await on_disk(_write, file, piece)
         written += len(piece)
     return written
+
+
+def _write(file: BinaryIO, piece: bytes) -> None:
+    file.write(piece)
+    file.flush()
 
 
 def _size(part: Path) -> int:

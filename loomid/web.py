@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import http
 import logging
 import re
 import socket
@@ -179,6 +180,9 @@ async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
     """Strangers need not know what we are made of, and ask once a connection."""
     response.headers["Server"] = "loomid"
     response.force_close()
+    if response.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
+        # aiohttp has written its own word on that before; unsaid, a client would use it again.
+        response.headers["Connection"] = "close"
 
 
 def _direct(request: web.Request) -> bool:

@@ -39,6 +39,7 @@ AT_ONCE = 8
 """Transfers of one device."""
 IDLE_S = 30.0
 """A transfer in which nothing moves for so long ends."""
+GOODBYE_S = 1.0
 PIECE = 256 * 1024
 STATUS: dict[type[PhoneError], int] = {
     errors.BadFrame: 400,
@@ -80,12 +81,24 @@ def _door(handler: Handler) -> Callable[[FileDoors, web.Request], Awaitable[web.
             with self._counted(device):
                 return await handler(self, request, device)
         except PhoneError as error:
-            if request.transport is not None:
-                # What it goes on sending stays unread; else aiohttp would take it for a second.
-                request.transport.pause_reading()
-            return _refusal(error, request.method)
+            return await _refused(request, _refusal(error, request.method))
 
     return enter
+
+
+async def _refused(request: web.Request, response: web.Response) -> web.Response:
+    """What a refused phone goes on sending stays unread: aiohttp would read it for a second.
+
+    That second it has to hear why; closing at once would have the kernel drop the answer.
+    """
+    transport = request.transport
+    if transport is not None and not request.content.at_eof():
+        transport.pause_reading()
+        await response.prepare(request)
+        await response.write_eof()
+        await asyncio.sleep(GOODBYE_S)
+        transport.abort()
+    return response
 
 
 class FileDoors:
@@ -118,12 +131,12 @@ class FileDoors:
     @_door
     async def _append(self, request: web.Request, device: Device) -> web.StreamResponse:
         upload_id = request.match_info["upload_id"]
-        left = self._uploads.left(device.device_id, upload_id)
-        if request.content_length is not None and request.content_length > left:
-            raise TooLarge(max_bytes=left)
+        size = self._uploads.size(device.device_id, upload_id)
         offset = request.headers.get("Upload-Offset", "")
         if not (offset.isascii() and offset.isdecimal() and len(offset) < 16):
             raise BadFrame("The header Upload-Offset says where the bytes belong.")
+        if int(offset) + (request.content_length or 0) > size:
+            raise TooLarge(max_bytes=size)
         transport = request.transport
         if transport is None:
             raise ConnectionResetError
@@ -135,12 +148,14 @@ class FileDoors:
 
     async def _pieces(self, request: web.Request, device: Device) -> AsyncIterator[bytes]:
         """What a phone sends; ends early when its connection does, or it was revoked."""
-        while self._hub.knows(device):
+        while True:
             try:
                 async with asyncio.timeout(IDLE_S):
                     piece = await request.content.readany()
             except (OSError, web.RequestPayloadError):  # a timeout is one, too
                 return
+            if not self._hub.knows(device):
+                raise Unauthorized
             if not piece:
                 return
             yield piece

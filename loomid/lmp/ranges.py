@@ -6,7 +6,7 @@ import re
 
 from loomid.errors import BadRange
 
-_RANGE = re.compile(r"bytes=(\d{0,15})-(\d{0,15})")
+_RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})")
 
 
 def part_of(header: str | None, size: int) -> tuple[int, int]:

@@ -103,6 +103,8 @@ class Carrier:
 
     async def append(self, upload_id: str, offset: int, data: Any) -> tuple[int, Any]:
         headers = {"Upload-Offset": str(offset)}
+        if isinstance(data, bytes) and len(data) > 2**19:
+            data = io.BytesIO(data)  # aiohttp's client asks for that
         return await self.call("PATCH", f"/upload/{upload_id}", data=data, headers=headers)
 
     async def upload(self, data: bytes, **more: Any) -> dict[str, Any]:
