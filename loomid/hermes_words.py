@@ -110,7 +110,7 @@ def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:
 
 def _file_sent(body: dict[str, Any]) -> dict[str, Any]:
     meta = body.get("metadata")
-    return {"job_id": meta.get("job_id")} if isinstance(meta, dict) else {}
+    return {"job_id": meta.get("job_id") if isinstance(meta, dict) else body.get("job_id")}
 
 
 def _sent(body: dict[str, Any]) -> dict[str, Any]:
