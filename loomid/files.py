@@ -266,30 +266,36 @@ def _settle(new: Path, place: Path) -> None:
 
 def _copy(source: Path, folder: Path, most: int) -> tuple[Path, str, int, Content]:
     """A copy of a regular file: no link is followed, and no pipe or device waited for."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        handle = os.open(source, flags)
-    except OSError:
-        raise BadFile(reason="gone") from None
-    with os.fdopen(handle, "rb") as original:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise BadFile(reason="not_a_file")
+    with _regular(source) as original:
         file, path = _fresh(folder)
         with file, _or_remove(path):
-            sha256, size = _piecewise(original, file, most)
+            sha256, size = hashlib.sha256(), 0
+            while piece := _piece_of(original):
+                size += len(piece)
+                if size > most:
+                    raise TooLarge(max_file_bytes=most)
+                sha256.update(piece)
+                file.write(piece)
             _sync(file)
-            return path, sha256, size, examine(file, None, strict=False)
+            return path, sha256.hexdigest(), size, examine(file, None, strict=False)
 
 
-def _piecewise(original: BinaryIO, file: BinaryIO, most: int) -> tuple[str, int]:
-    sha256, size = hashlib.sha256(), 0
-    while piece := original.read(_PIECE):
-        size += len(piece)
-        if size > most:
-            raise TooLarge(max_file_bytes=most)
-        sha256.update(piece)
-        file.write(piece)
-    return sha256.hexdigest(), size
+def _regular(source: Path) -> BinaryIO:
+    try:
+        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        raise BadFile(reason="gone") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadFile(reason="not_a_file")
+    return os.fdopen(handle, "rb")
+
+
+def _piece_of(original: BinaryIO) -> bytes:
+    try:
+        return original.read(_PIECE)
+    except OSError:
+        raise BadFile(reason="unreadable") from None
 
 
 def check_upload(part: Path, sha256: str, declared: str | None) -> Content:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid import orders
-from loomid.errors import BadFile, TooLarge
+from loomid.errors import BadFile, StorageFailing, TooLarge
 from loomid.fileindex import Use
 from loomid.lmp.facts import Arrival, FileTaken
 
@@ -21,6 +19,9 @@ if TYPE_CHECKING:
     from loomid.lmp.folding import FileSeen
 
 log = logging.getLogger("loomid.files")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
 
 
 class Intake:
@@ -45,29 +46,30 @@ class Intake:
         """Take in what is wanted, until cancelled."""
         while True:
             gateway_id, seen = await self._wanted.get()
-            kept, error = await orders.until_stored(partial(self._take, gateway_id, seen))
+            kept, error = await self._taken(gateway_id, seen)
             if seen.fact.ours:
                 await asyncio.to_thread(_remove, seen.fact.path)
             now = self._clock()
             fact = FileTaken(seen.fact.message_id, kept, error)
             self._arrive(Arrival(gateway_id, seen.boot, 0, now, now, fact))
 
-    async def _take(
+    async def _taken(
         self, gateway_id: str, seen: FileSeen
     ) -> tuple[AttachmentRef | None, str | None]:
-        fact = seen.fact
+        """The file, or why there is none; however long the disk fails."""
+        fact, pause = seen.fact, _FIRST_PAUSE_S
         source = f"{gateway_id}:{seen.boot}:{fact.message_id}"
         use = Use(fact.name, task_id=seen.task_id, source=source)
-        try:
-            kept = await self._files.take(Path(fact.path), use)
-        except TooLarge:
-            error = "too_large"
-        except BadFile as bad:
-            error = str(bad.params["reason"])
-        else:
-            return kept.ref(), None
-        log.warning("a file of the agent was not taken: %s", error)
-        return None, error
+        while True:
+            try:
+                return (await self._files.take(Path(fact.path), use)).ref(), None
+            except StorageFailing:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            except (BadFile, TooLarge) as refused:
+                error = str(refused.params.get("reason", refused.code))
+                log.warning("a file of the agent was not taken: %s", error)
+                return None, error
 
 
 def _remove(path: str) -> None:

@@ -479,34 +479,38 @@ async def _failing(work: Any) -> bool:
 async def test_room_is_made_by_what_was_used_longest_ago(tmp_path: Path):
     now = [1000.0]
     config = {"max_file_bytes": MIB, "max_bytes": 2 * MIB}
-    async with serving(tmp_path, clock=lambda: now[0], files_config=config) as server:
-        async with carrying(server) as carrier:
-            refs = []
-            for n in range(3):
-                now[0] += 100
-                refs.append(await carrier.upload(bytes([n]) * (MIB * 2 // 3), name=f"{n}"))
+    async with (
+        serving(tmp_path, clock=lambda: now[0], files_config=config) as server,
+        carrying(server) as carrier,
+    ):
+        refs = []
+        for n in range(3):
             now[0] += 100
-            assert (await carrier.call("GET", f"/files/{refs[0]['attachment_id']}"))[0] == 200
-            now[0] += 100
-            await carrier.upload(b"x" * MIB)
-            got = [await carrier.call("GET", f"/files/{r['attachment_id']}") for r in refs]
-            assert [status for status, _ in got] == [200, 404, 404]
-            assert len(left_behind(server)) == 2
+            refs.append(await carrier.upload(bytes([n]) * (MIB * 2 // 3), name=f"{n}"))
+        now[0] += 100
+        assert (await carrier.call("GET", f"/files/{refs[0]['attachment_id']}"))[0] == 200
+        now[0] += 100
+        await carrier.upload(b"x" * MIB)
+        got = [await carrier.call("GET", f"/files/{r['attachment_id']}") for r in refs]
+        assert [status for status, _ in got] == [200, 404, 404]
+        assert len(left_behind(server)) == 2
 
 
 async def test_what_a_message_on_its_way_needs_stays(tmp_path: Path):
     now = [1000.0]
     config = {"max_file_bytes": MIB, "max_bytes": MIB}
-    async with serving(tmp_path, clock=lambda: now[0], files_config=config) as server:
-        async with carrying(server) as carrier:
-            ref = await carrier.upload(b"x" * (MIB // 2))
-            kept = await server.files.find(ref["attachment_id"], str(carrier.phone.device_id))
-            await server.files.send_with(kept, Use("x", message_id="m1"))
-            status, error = await carrier.begin(b"y" * MIB)
-            assert (status, error["params"]) == (422, {"reason": "no_room"})
-            now[0] += fileindex.PENDING_S + 1
-            assert (await carrier.begin(b"y" * MIB))[0] == 201
-            assert (await carrier.call("GET", f"/files/{ref['attachment_id']}"))[0] == 404
+    async with (
+        serving(tmp_path, clock=lambda: now[0], files_config=config) as server,
+        carrying(server) as carrier,
+    ):
+        ref = await carrier.upload(b"x" * (MIB // 2))
+        kept = await server.files.find(ref["attachment_id"], str(carrier.phone.device_id))
+        await server.files.send_with(kept, Use("x", message_id="m1"))
+        status, error = await carrier.begin(b"y" * MIB)
+        assert (status, error["params"]) == (422, {"reason": "no_room"})
+        now[0] += fileindex.PENDING_S + 1
+        assert (await carrier.begin(b"y" * MIB))[0] == 201
+        assert (await carrier.call("GET", f"/files/{ref['attachment_id']}"))[0] == 404
 
 
 async def test_a_crash_leaves_no_litter(tmp_path: Path):
