@@ -32,7 +32,7 @@ class SessionSend(Payload, frozen=True, kw_only=True):
     task_id: str | None = None
     mode: Literal["queue", "steer", "interrupt"] = "queue"
     command: bool = False
-    attachments: Annotated[tuple[SentAttachment, ...], Meta(max_length=MAX_ATTACHMENTS)] = ()
+    attachments: Annotated[list[SentAttachment], Meta(max_length=MAX_ATTACHMENTS)] = []  # noqa: RUF012
 
 
 class RunRequest(Payload, frozen=True, kw_only=True):

@@ -66,7 +66,9 @@ def test_it_loads_where_nothing_is_installed(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=False)
     shutil.copytree(SHIM, tmp_path / "plugins" / "loomi")
-    names = [path.stem for path in FILES if path.stem not in ("__init__", "adapter", "link")]
+    names = [
+        path.stem for path in FILES if path.stem not in ("__init__", "adapter", "files", "link")
+    ]
     code = "\n".join(
         [
             "import sys",
