@@ -26,6 +26,8 @@ STRANGERS = 1024
 """Connections without an accepted hello, where there are descriptors for them."""
 STRANGER_BYTES = 16 * 1024
 """What one may send: a request's head and a hello of `HubConfig.max_first_bytes`."""
+HELD_BYTES = 4 * STRANGER_BYTES
+"""So much may have come of one before it could be paused."""
 KNOWN_BYTES = 256 * 1024
 """What is read at once of one that is known: asyncio's own measure."""
 DESCRIPTORS = 65_536
@@ -91,7 +93,7 @@ class Stranger(Place, asyncio.Protocol):
         self._taken += len(data)
         if self._taken <= STRANGER_BYTES:
             self._inner.data_received(data)
-        elif self.too_much is None and self._taken <= 2 * STRANGER_BYTES and self.transport:
+        elif self.too_much is None and self._taken <= HELD_BYTES and self.transport:
             self.transport.pause_reading()
             self._held.append(data)
         elif not self._excess:
@@ -118,9 +120,11 @@ class Stranger(Place, asyncio.Protocol):
 
 
 def _read_at_once(transport: asyncio.Transport, count: int) -> None:
-    """How much asyncio reads of a socket in one go, where it can be told; TLS has `TLS_BYTES`."""
+    """How much asyncio takes of a socket before we have seen it: TLS takes on while we pause."""
     if hasattr(transport, "max_size"):
         transport.max_size = count
+    if hasattr(transport, "set_read_buffer_limits"):
+        transport.set_read_buffer_limits(count)
 
 
 class Reception:

@@ -26,6 +26,7 @@ LOOKED_UP = {
 }
 # What loomid makes of other fields.
 MADE = {
+    "file.sent": {"job_id": "metadata"},
     "tool.started": {"preview": "args", "call": "api_request_id"},
     "approval.asked": {"answerable": "choices"},
     "sent": dict.fromkeys(("notify", "expect_edits", "interim", "job_id"), "metadata"),
