@@ -238,8 +238,9 @@ class LoomiAdapter(Files, BasePlatformAdapter):  # type: ignore[misc]
             asked.entry.event.set()
         return {"value": {"applied": True}}
 
-    async def _op_running(self, _id: str, fact: str, **_: Any) -> Message:
+    async def _op_running(self, _id: str, fact: str, inbox: str = "", **_: Any) -> Message:
         """Tell what is alive, as a fact: with it loomid has seen all that came before."""
+        state.inbox = inbox or state.inbox
         keys = list(self.gateway_runner._running_agents)
         state.link.emit(fact, {"keys": keys, "approvals": list(state.approvals)})
         return {"value": {"keys": keys}}

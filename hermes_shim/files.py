@@ -37,7 +37,7 @@ def cached(path: str, name: str, media_type: str) -> str:
 
 def handed(path: str, message_id: str) -> str:
     """Another name of a file, or a copy, that stays when Hermes removes its own; "": neither."""
-    folder = Path(get_hermes_home(), "loomi", "files")
+    folder = Path(state.inbox or Path(get_hermes_home(), "loomi", "files"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime)[:-COPIES]:
         old.unlink(missing_ok=True)

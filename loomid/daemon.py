@@ -19,7 +19,7 @@ from loomid import __version__, database, doors, givenup, locks, notify
 from loomid.admin import Admin
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
-from loomid.files import Files
+from loomid.files import INBOX, Files
 from loomid.gateway import Gateways
 from loomid.hub import Hub, HubConfig
 from loomid.intake import Intake
@@ -110,6 +110,7 @@ async def _serve(
         clock=time.time,
         acked=await store.acks(),
         known=await store.gateways(),
+        inbox=config.state_dir / INBOX,
     )
     files = Files(
         config.state_dir,

@@ -38,7 +38,8 @@ T = TypeVar("T")
 log = logging.getLogger("loomid.files")
 
 FOLDER = "files"
-"""In the state directory."""
+INBOX = "inbox"
+"""In the state directory; there gateways put what the agent sends."""
 HOUSEKEEPING_S = 600.0
 _PREFIX = "att_"
 _PIECE = 2**20
@@ -85,6 +86,7 @@ class Files:
         retention_s: float = 7 * 86_400.0,
     ) -> None:
         self.folder = state_dir / FOLDER
+        self.inbox = state_dir / INBOX
         self.max_file_bytes = max_file_bytes
         self.index = FileIndex(store)
         self._clock = clock
@@ -96,6 +98,7 @@ class Files:
         """Make the directory, and remove what a crash left in it."""
         known = await self.index.names()
         await asyncio.to_thread(_sweep, self.folder, known)
+        await asyncio.to_thread(self.inbox.mkdir, mode=0o700, exist_ok=True)
 
     async def run(self) -> None:
         """Remove what nobody has used for the retention, until cancelled."""

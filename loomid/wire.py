@@ -290,7 +290,8 @@ RESULT_ERRORS = {
 #            → as inject; `attachments` is echoed in the fact `injected`
 # cancel     {session_key, turn_id}   → {state: "cancelling", dropped: [message_id, …]}
 # approve    {approval_id, choice, reason?}   → {applied: bool}
-# running    {fact: running | inventory}   → {keys}; also emits that fact
+# running    {fact: running | inventory, inbox?}   → {keys}; also emits that fact. `inbox` is
+#            where copies of files are put for loomid, which need not be able to read elsewhere
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
 
 

@@ -14,8 +14,8 @@ from loomid import fileindex, uploads, web_files
 from loomid.fileindex import Use
 from tests.support import samples
 from tests.support.hub import serving
-from tests.support.phone import until
 from tests.support.samples import Carrier, sha256
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

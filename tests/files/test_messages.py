@@ -13,8 +13,9 @@ from loomid.errors import PhoneError
 from loomid.fileindex import Use
 from loomid.lmp import envelope
 from tests.support import samples
-from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of, until
+from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of
 from tests.support.samples import b64, sha256
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -58,5 +58,6 @@ async def document_from_the_agent(player: Player) -> None:
         "attachment.get", attachment_id=sent.payload["attachment_id"], task_id="task_other"
     )
     assert other.payload["code"] == "unknown_file"
-    loomi = player.world.gateway.home / "loomi" / "files"
-    assert not list(loomi.iterdir()), "its copy for us is gone"
+    inbox = player.world.daemon.state_dir / "inbox"
+    assert not list(inbox.iterdir()), "its copy for us is gone"
+    assert not (player.world.gateway.home / "loomi" / "files").exists()

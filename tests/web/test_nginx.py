@@ -15,8 +15,9 @@ import pytest
 from tests.support import certificates
 from tests.support.daemon import ROOT, Daemon
 from tests.support.main_job import SAID, demo_agent, main_job
-from tests.support.phone import Phone, until
+from tests.support.phone import Phone
 from tests.support.samples import Carrier
+from tests.support.waiting import until
 
 START_S = 10.0
 OUTSIDE = """\
