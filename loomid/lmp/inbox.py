@@ -113,7 +113,9 @@ class Inbox:
         fits = [
             message
             for message in self._waiting(session_key)
-            if message.mode != "command" and message.text.strip()[:MATCH_CHARS] in text
+            if message.mode != "command"
+            # What Hermes writes of files before the text may be longer than what we are told.
+            and (message.text.strip()[:MATCH_CHARS] in text or message.origin.attachments)
         ]
         best = max(fits, key=lambda m: (m.text.strip() == text.strip(), m.handled), default=None)
         return None if best is None else self.pop(best.message_id)

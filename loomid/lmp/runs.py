@@ -263,10 +263,10 @@ class Runs:
 
     def _file_sent(self, out: Folding, fact: wire.FileSent) -> None:
         turns = self._turns.of_chat(fact.session_key, fact.chat_id, fact.reply_to)
-        self._handed.sent(out, fact, [turn.run for turn in turns if turn.run.begun])
+        self._handed.sent(out, fact, turns)
 
     def _file_taken(self, out: Folding, fact: FileTaken) -> None:
-        owner = self._handed.taken(out, fact)
+        owner = self._handed.taken(out, fact, self._turns.get)
         if owner is not None:
             self._release(out, owner)
 

@@ -196,6 +196,21 @@ async def test_a_large_file_is_not_given_in_a_frame(side: Side, host: Host, tmp_
     assert caught.value.params == {"max_inline_bytes": LIMITS.max_inline_bytes}
 
 
+@pytest.mark.parametrize("note", ["", "[A note of Hermes]\n\n", "x" * 3000])
+async def test_every_phone_is_told_what_came_with_a_message(side: Side, host: Host, note: str):
+    done = await side.ask("session.send", text="look", request_id="r1", attachments=[PNG])
+    (command,) = host.ops("inject_files")
+    args = {k: v for k, v in command.args.items() if k not in ("chat_id", "files", "message_type")}
+    key = key_of(command.args["chat_id"])
+    host.link.emit("injected", {**args, "session_key": key, "busy": False})
+    turn = {"turn_id": "t1", "session_id": "s", "platform": "loomi", "model": "m"}
+    host.link.emit("turn.started", {**turn, "session_key": key, "user_message": f"{note}look"})
+    started = await event(side, "run.started")
+    assert (started["task_id"], started["prompt"]) == (done["task_id"], "look")
+    assert [one["name"] for one in started["origin"]["attachments"]] == ["b.png"]
+    assert started["origin"]["request_id"] == "r1"
+
+
 # ── what the agent sends ────────────────────────────────────────────────────
 
 
