@@ -230,7 +230,7 @@ class Gateways:
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
         # What is alive comes as a fact, after all that came before; nobody waits for the result.
         stock = f"{STOCK}{secrets.token_hex(8)}", boot.boot, self._clock() + self._deadline_s
-        args = {"fact": "inventory", "inbox": str(self._inbox or "")}
+        args = {"fact": "inventory"} | ({"inbox": str(self._inbox)} if self._inbox else {})
         self._send(peer, wire.Command(*stock, "running", args))
 
     def _ask(self, peer: bytes) -> None:
