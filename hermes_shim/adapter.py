@@ -22,6 +22,7 @@ from .chats import Chats
 from .cli import runtime_dirs
 from .controls import Controls
 from .facts import HOOKS, plain, state, watch
+from .files import Files
 from .host import Host
 from .link import Link
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
@@ -53,7 +54,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(Chats, Controls, Host, BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Chats, Controls, Files, Host, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
@@ -153,7 +154,14 @@ class LoomiAdapter(Chats, Controls, Host, BasePlatformAdapter):  # type: ignore[
         state.link.reply({"id": command["id"], **result})
 
     async def _op_inject(
-        self, _id: str, chat_id: str, text: str, message_id: str, mode: str, **origin: Any
+        self,
+        _id: str,
+        chat_id: str,
+        text: str,
+        message_id: str,
+        mode: str,
+        media: Any = None,
+        **origin: Any,
     ) -> Message:
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
@@ -164,12 +172,12 @@ class LoomiAdapter(Chats, Controls, Host, BasePlatformAdapter):  # type: ignore[
         self._heal_stale_session_lock(key)
         if mode != "command" and self._reserved(key, text):
             return {"error": "reserved_text"}
-        event = self._event(source, text, message_id, mode, **origin)
+        event = self._event(source, text, message_id, mode, media, **origin)
         if mode == "command":
             await self.handle_message(event)
         elif key not in self._active_sessions:
             self._start_session_processing(event, key)
-        elif not _folded(agent, mode, text.strip()):
+        elif media or not _folded(agent, mode, text.strip()):
             runner._enqueue_fifo(key, event, self)
             if mode == "interrupt" and hasattr(agent, "interrupt"):
                 agent.interrupt(text)
@@ -177,7 +185,7 @@ class LoomiAdapter(Chats, Controls, Host, BasePlatformAdapter):  # type: ignore[
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
-        word = text.split(maxsplit=1)[0]
+        word = (text.split(maxsplit=1) or [""])[0]
         if key in self._active_sessions:  # no queued text may begin with a known command
             return word.startswith("/") and resolve_command(word[1:].lower()) is not None
         return not CONTROL and bool(
@@ -186,14 +194,16 @@ class LoomiAdapter(Chats, Controls, Host, BasePlatformAdapter):  # type: ignore[
             or slash_confirm.get_pending(key)
         )
 
-    def _event(self, source: Any, text: str, message_id: str, mode: str, **origin: Any) -> Any:
+    def _event(
+        self, source: Any, text: str, message_id: str, mode: str, media: Any = None, **origin: Any
+    ) -> Any:
         """A message for Hermes, told to loomid just before it is handed over."""
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
             self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
         kind = MessageEvent if CONTROL or mode == "command" else _Plain
         more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
-        return kind(text=text, source=source, message_id=message_id, **more)
+        return kind(text=text, source=source, message_id=message_id, **more, **(media or {}))
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
         runner, store = self.gateway_runner, self._session_store
@@ -231,8 +241,9 @@ class LoomiAdapter(Chats, Controls, Host, BasePlatformAdapter):  # type: ignore[
             asked.entry.event.set()
         return {"value": {"applied": True}}
 
-    async def _op_running(self, _id: str, fact: str, **_: Any) -> Message:
+    async def _op_running(self, _id: str, fact: str, inbox: str = "", **_: Any) -> Message:
         """Tell what is alive, as a fact: with it loomid has seen all that came before."""
+        state.inbox = inbox or state.inbox
         keys = list(self.gateway_runner._running_agents)
         state.link.emit(fact, {"keys": keys, "approvals": list(state.approvals)})
         return {"value": {"keys": keys}}

@@ -22,6 +22,7 @@ if not hasattr(state, "boot"):
     state.link = state.adapter = None
     state.ctx = None  # of the latest register(), until our hooks are in it
     state.approvals = {}  # approval id → its own queue entry and what we answered
+    state.inbox = ""  # where loomid wants files
     state.over = deque(maxlen=256)  # turns that ended
 
 

@@ -195,6 +195,14 @@ class Devices:
             self._failures.popitem(last=False)
         return pairing.penalty(failures - 1)
 
+    async def recognise(self, device_id: str, credential: str) -> Device:
+        """The device that asks over HTTP. Raises Unauthorized, after a while that grows."""
+        device = self.verify(device_id, credential)
+        if device is None:
+            await asyncio.sleep(self.penalty(device_id))
+            raise Unauthorized
+        return device
+
     async def greeted(self, device: Device, info: DeviceInfo) -> Device:
         """A device came back with its credential.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from loomid.lmp import control_frames, device_frames, history_frames
+from loomid.lmp import control_frames, device_frames, file_frames, history_frames
 
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
@@ -52,6 +52,11 @@ class Heartbeat(Payload, frozen=True, kw_only=True):
 class Limits(Payload, frozen=True, kw_only=True):
     max_frame_bytes: int
     max_text_chars: int
+    max_attachments: int | UnsetType = UNSET
+    """Of one message."""
+    max_inline_bytes: int | UnsetType = UNSET
+    """Of all inline files of one message, and of one that attachment.get gives."""
+    max_file_bytes: int | UnsetType = UNSET
 
 
 class HelloOk(Payload, frozen=True, kw_only=True):
@@ -146,10 +151,11 @@ class TaskListResult(Payload, frozen=True, kw_only=True):
 
 
 class Origin(Payload, frozen=True, kw_only=True):
-    """Which device and request a message came from."""
+    """Which device and request a message came from, and the files that came with it."""
 
     device_id: str | UnsetType = UNSET
     request_id: str | UnsetType = UNSET
+    attachments: list[file_frames.AttachmentRef] | UnsetType = UNSET
 
 
 class RunStarted(Payload, frozen=True, kw_only=True):
@@ -317,6 +323,7 @@ EVENTS: dict[str, type[Payload]] = {
     "notification": Notification,
     "gateway.status": GatewayStatus,
     "task.updated": TaskUpdated,
+    **file_frames.EVENTS,
 }
 CONTROLS: dict[str, type[Payload]] = {
     "hello.ok": HelloOk,
@@ -334,6 +341,7 @@ CONTROLS: dict[str, type[Payload]] = {
     **device_frames.CONTROLS,
     **history_frames.CONTROLS,
     **control_frames.CONTROLS,
+    **file_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -345,6 +353,7 @@ REQUESTS: dict[str, type[Payload]] = {
     **device_frames.REQUESTS,
     **history_frames.REQUESTS,
     **control_frames.REQUESTS,
+    **file_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,
@@ -354,7 +363,7 @@ CLIENT: dict[str, type[Payload]] = {
 }
 SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
-LASTING = RUN_ENDS | {"approval.resolved", "notification"}
+LASTING = RUN_ENDS | {"approval.resolved", "notification", "run.attachment"}
 """Types a snapshot looks back for (docs/protocol.md)."""
 URGENT = RUN_ENDS | {"approval.required", "approval.resolved"}
 """Types that wait for no tick."""

@@ -164,6 +164,7 @@ class Gateway:
                 "base_url": self.model_url,
                 "api_key": "test",
                 "context_length": 200000,
+                "supports_vision": True,
             },
             "plugins": {
                 "enabled": ["loomi", *["other"] * self.other],
