@@ -169,12 +169,12 @@ async def test_who_was_revoked_stays_so_where_that_is_known(tmp_path: Path, case
         vault = Vault(store)
         await vault.secret()
         before = path.with_name("loomid.db-wal").stat().st_size
-        await vault.add_token(bytes(32), time.time() + 9, None, 1.0)
-        await vault.add_token(bytes(31), time.time() + 9, None, 1.0)
+        await vault.add_token(bytes(32), Token(time.time() + 9, None, scopes.ALL), 1.0)
+        await vault.add_token(bytes(31), Token(time.time() + 9, None, scopes.ALL), 1.0)
         assert await vault.redeem(bytes(32), device, time.time()) == "ok"
         await vault.begin("dev_1", "r", b"", Intent("t", None, None, None, 1.0))
         dbtool.backup(path, copy)
-        assert await vault.remove_device("dev_1")
+        assert await vault.remove_device("dev_1", "loomictl", time.time())
         if case == "cut short":
             for one in (path, path.with_name("loomid.db-wal")):
                 (tmp_path / f"{one.name}.kept").write_bytes(one.read_bytes())
