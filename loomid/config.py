@@ -208,7 +208,9 @@ def _toml_fault(path: Path, text: str, said: str) -> str:
     match = re.search(r" \(at line (\d+), column \d+\)$", said)
     line = int(match[1]) if match else max(1, len(text.splitlines()))
     said = said[: match.start()] if match else said.removesuffix(" (at end of document)")
-    return f"{path}:{line}: {' '.join(said.split())}"
+    unquoted = said.startswith(("Invalid value", "Expected newline"))
+    hint = '; texts need quotes: key = "text"' if unquoted else ""
+    return f"{path}:{line}: {' '.join(said.split())}{hint}"
 
 
 def config_file(named: str | None, environ: Mapping[str, str]) -> Path | None:

@@ -80,7 +80,7 @@ class Resolver:
         """Let this answer win, on disk. Raises AlreadyResolved when another did."""
         made = Claim(answer.approval_id, *who, answer.choice, order.command_id, self._clock())
         await self._ledger.claim(made)
-        log.info("device %s answered an approval: %s", made.device_id, made.choice)
+        log.info("device %s answered %s: %s", made.device_id, made.approval_id, made.choice)
         return made
 
     def deliver(self, claim: Claim, order: Order) -> None:
@@ -148,7 +148,10 @@ class Resolver:
 
         False: it is over meanwhile.
         """
-        log.info("the answer of device %s did not reach Hermes: %s", claim.device_id, reason)
+        log.info(
+            "the answer of device %s to %s did not reach Hermes: %s",
+            *(claim.device_id, claim.approval_id, reason),
+        )
         given_back = await orders.until_stored(partial(self._ledger.give_back, claim))
         if given_back:
             returned = frames.Returned(

@@ -195,6 +195,12 @@ def test_a_fault_in_the_file_names_its_line(tmp_path, text, line):
     assert fault(write(path, text)).startswith(f"{path}:{line}: ")
 
 
+@pytest.mark.parametrize("text", ["listen = 0.0.0.0:8770\n", "name = Kitchen\n"])
+def test_a_text_without_quotes(tmp_path, text):
+    said = fault(write(tmp_path / "l.toml", text))
+    assert said.endswith('; texts need quotes: key = "text"')
+
+
 @pytest.mark.parametrize("text", ["[loomid]\nname = 'a'\n", "[listen]\n", "listen.port = 1\n"])
 def test_a_table_in_the_file(tmp_path, text):
     assert "no tables are needed" in fault(write(tmp_path / "l.toml", text))

@@ -137,11 +137,12 @@ async def test_health_through_it(start, http):
 
 
 ALL = re.compile(r"location = /ws")
+NOTHING_ELSE = re.compile(r"location / \{\s+return 404;\s+\}")
 
 
 def everything(block):
     """A careless owner's variant: every path is passed on."""
-    return ALL.sub("location /", block)
+    return ALL.sub("location /", NOTHING_ELSE.sub("", block))
 
 
 @pytest.fixture
