@@ -21,6 +21,7 @@ from tools import approval, clarify_gateway, slash_confirm
 from .cli import runtime_dirs
 from .facts import HOOKS, plain, state, watch
 from .link import Link
+from .questions import Questions
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
@@ -50,7 +51,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Questions, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
@@ -127,6 +128,8 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
 
     async def on_processing_complete(self, event: Any, outcome: Any) -> None:
         """Hermes is done with it."""
+        if outcome.value == "cancelled":
+            self._drop(self._key(event.source))
         self._tell("processing.ended", event.source, event.message_id, outcome=outcome.value)
 
     # ── commands: each returns the value of its result, or why nothing ran ──
@@ -163,6 +166,7 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
             return {"error": "reserved_text"}
         event = self._event(source, text, message_id, mode, **origin)
         if mode == "command":
+            state.commands[key] = message_id
             await self.handle_message(event)
         elif key not in self._active_sessions:
             self._start_session_processing(event, key)
@@ -231,7 +235,8 @@ class LoomiAdapter(BasePlatformAdapter):  # type: ignore[misc]
     async def _op_running(self, _id: str, fact: str, **_: Any) -> Message:
         """Tell what is alive, as a fact: with it loomid has seen all that came before."""
         keys = list(self.gateway_runner._running_agents)
-        state.link.emit(fact, {"keys": keys, "approvals": list(state.approvals)})
+        alive = {"approvals": list(state.approvals), "questions": list(state.questions)}
+        state.link.emit(fact, {"keys": keys, **alive})
         return {"value": {"keys": keys}}
 
     async def _op_sessions(self, _id: str, limit: int, offset: int, **_: Any) -> Message:

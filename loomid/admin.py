@@ -71,6 +71,8 @@ class Admin:
         app.router.add_get("/trace/{event_id}", self._get_trace)
         app.router.add_get("/approvals", self._approvals)
         app.router.add_post("/approvals/{approval_id}", self._approve)
+        app.router.add_get("/questions", self._questions)
+        app.router.add_post("/questions/{question_id}", self._answer)
         app.router.add_post("/hermes", self._hermes)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
@@ -152,6 +154,22 @@ class Admin:
         except PhoneError as error:
             raise _no(409, _said(error)) from None
         return web.json_response({"approval": entry})
+
+    async def _questions(self, _request: web.Request) -> web.Response:
+        return web.json_response({"questions": await self._owner.questions()})
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        """`answers` as a phone gives them; without them the question is cancelled."""
+        asked = await _body(request, {"answers"})
+        try:
+            entry = await self._owner.answer(
+                request.match_info["question_id"], asked.get("answers")
+            )
+        except ValueError as error:
+            raise _no(400, f"answers: {error}") from None
+        except PhoneError as error:
+            raise _no(409, _said(error)) from None
+        return web.json_response({"question": entry})
 
     async def _hermes(self, request: web.Request) -> web.StreamResponse:
         """`hermes loomi …`: a line of JSON for each line to say, as it comes."""

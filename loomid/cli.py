@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import __version__, cli_approvals, cli_trace, terminal, values
+from loomid import __version__, cli_approvals, cli_questions, cli_trace, terminal, values
 from loomid.cli_db import db
 from loomid.ctl import Asked, Commands, Failed, Interrupted, say, show_json, span, table
 
@@ -198,7 +198,8 @@ def status(asked: Asked, as_json: bool) -> None:
         say(line)
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{terminal.count(len(found['devices']), 'device')}, {connected} connected")
-    click.echo(f"{terminal.count(found['pending_approvals'], 'approval')} waiting")
+    waits = [terminal.count(found[f"pending_{what}s"], what) for what in ("approval", "question")]
+    click.echo(f"{', '.join(waits)} waiting")
     for line in _figure_lines(found["figures"]):
         say(line)
 
@@ -295,6 +296,8 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
 
 main.add_command(cli_approvals.approvals)
 main.add_command(cli_approvals.approve)
+main.add_command(cli_questions.questions)
+main.add_command(cli_questions.answer)
 
 
 if __name__ == "__main__":

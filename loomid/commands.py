@@ -1,7 +1,7 @@
 """Carry out what a phone asks: remember the intent, command the gateway, keep the answer.
 
 Each request runs in a task of its own, so that a phone that goes away changes nothing.
-What may run twice and what may not is decided in `lmp/requests.py` and `lmp/approvals.py`.
+What may run twice and what may not is decided in `lmp/requests.py` and `lmp/decisions.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from loomid.gateway import CommandFailed
 from loomid.lmp import envelope, frames, requests
 from loomid.orders import Act, Order
 from loomid.plans import Plans
-from loomid.resolve import Resolver, accepted
+from loomid.resolve import DECIDING, Deciding, Decision, Resolver, accepted
 from loomid.tasks import Tasks
 from loomid.vault import Intent
 
@@ -95,7 +95,7 @@ class Commands:
         """Requests that change nothing: each is answered anew."""
         self.acts = Plans(gateways, runs, self.tasks, vault, limits).acts()
         """Requests that a gateway carries out, each at most once."""
-        self.acts[frames.ApprovalResolve] = Act(self._resolution)
+        self.acts |= dict.fromkeys(DECIDING, Act(self._decision))
 
     def home_task(self) -> str | None:
         """The task of the home channel, for `hello.ok`."""
@@ -105,7 +105,7 @@ class Commands:
         """Begin to settle what a former process left open; never sends a command again."""
         for request in await self._vault.open_requests():
             who = request.device_id, request.request_id
-            if request.type == "approval.resolve" and await self._resolver.resume(*who):
+            if _decides(request.type) and await self._resolver.resume(*who):
                 continue
             flight = self._depart(who, request.fingerprint)
             self._group.create_task(self._fly(flight, self._reopen(request, flight)))
@@ -189,8 +189,8 @@ class Commands:
             return await self._again(standing, flight)
         if isinstance(planned, PhoneError):
             return await self._keep(who, planned)
-        if isinstance(frame.payload, frames.ApprovalResolve):
-            return await self._resolve(who, frame.payload, planned)
+        if isinstance(planned, Decision):
+            return await self._resolve(who, planned)
         return await self._keep(who, await self._run(frame, planned))
 
     async def _planned(self, device: Device, frame: envelope.ClientFrame) -> Order | PhoneError:
@@ -238,7 +238,7 @@ class Commands:
     async def _reopen(self, request: Request, flight: Flight) -> Answer:
         """The answer to a request that was left open: nothing is sent again."""
         who = request.device_id, request.request_id
-        if request.type == "approval.resolve":
+        if _decides(request.type):
             won = await self._resolver.accepted(*who)
             return won or await self._keep(who, GatewayOffline())
         if request.command_id is None or request.gateway_id is None or request.boot is None:
@@ -280,16 +280,18 @@ class Commands:
         except PhoneError as error:
             return error
 
-    async def _resolution(self, device: Device, answer: frames.ApprovalResolve) -> Order:
+    async def _decision(self, device: Device, answer: Deciding) -> Order:
         return await self._resolver.order(device.device_id, answer, secrets.token_hex(12))
 
-    async def _resolve(
-        self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
-    ) -> Answer:
+    async def _resolve(self, who: tuple[str, str], order: Decision) -> Answer:
         """Answered once the claim is stored; its request stays open until Hermes has answered."""
         try:
-            claim = await self._resolver.claim(who, answer, order)
+            claim = await self._resolver.claim(who, order)
         except PhoneError as error:
             return await self._keep(who, error)
         self._resolver.deliver(claim, order)
         return accepted(claim)
+
+
+def _decides(type_: str) -> bool:
+    return frames.REQUESTS.get(type_) in DECIDING

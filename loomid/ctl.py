@@ -124,6 +124,19 @@ def begins(name: str, wanted: str) -> bool:
     return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
 
 
+def only(listed: list[dict[str, Any]], what: str, wanted: str) -> dict[str, Any]:
+    """The one approval or question that an id or the beginning of an id means."""
+    name = f"{what}_id"
+    found = [one for one in listed if one[name] == wanted] or [
+        one for one in listed if begins(one[name], wanted)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Failed(f"there is no {what} {wanted!r}; loomictl {what}s lists them")
+    raise Failed(f"{wanted!r} fits {len(found)} {what}s; give more of its id")
+
+
 def show_json(value: object) -> None:
     """One line for programs."""
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))

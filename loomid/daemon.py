@@ -117,7 +117,7 @@ async def _serve(
         time.time,
         limits,
         alive=events.projection,
-        remind=lambda approval_id, returned: hub.remind(approval_id, returned),
+        remind=lambda name, returned: hub.remind(name, returned),
         group=tasks,
     )
     status = Status(config, door, gateways, events)
@@ -155,7 +155,7 @@ async def _serve(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
-        owner=Owner(store.ledger, commands.execute),
+        owner=Owner(store.ledger, commands.execute, events.projection.waiting),
     )
     async with AsyncExitStack() as serving:
         await hub.load()

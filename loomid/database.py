@@ -115,6 +115,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             WHERE json_extract(said, '$.approval_id') = approval_id""",
         "DROP TABLE claim",
     ),
+    (  # questions beside approvals
+        "ALTER TABLE approval RENAME TO decision",
+        "ALTER TABLE decision RENAME COLUMN approval_id TO id",
+        "ALTER TABLE decision RENAME COLUMN command TO preview",
+        "ALTER TABLE decision ADD COLUMN kind TEXT NOT NULL DEFAULT 'approval'",
+    ),
 )
 
 

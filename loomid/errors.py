@@ -95,12 +95,22 @@ class ReservedText(PhoneError):
 class AlreadyResolved(PhoneError):
     code = "already_resolved"
     proves_nothing_ran = False
-    summary = "The approval was decided already."
+    summary = "That was decided already."
 
 
 class UnknownApproval(PhoneError):
     code = "unknown_approval"
     summary = "There is no such approval."
+
+
+class UnknownQuestion(PhoneError):
+    code = "unknown_question"
+    summary = "There is no such question."
+
+
+class BadAnswer(PhoneError):
+    code = "bad_answer"
+    summary = "That is no answer to what was asked."
 
 
 class BadChoice(PhoneError):

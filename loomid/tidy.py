@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid import ledger
-from loomid.lmp.approvals import OWNER
+from loomid.lmp.decisions import OWNER
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,7 +64,7 @@ class Tidy:
         return await self._line.write(work)
 
     async def forget_rest(self, before: float) -> None:
-        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, and
+        """Delete what is older than `before`: tasks, ended decisions, acknowledgements, and
         requests of revoked devices that were settled since.
 
         Not the last of a process whose facts are still needed: it is not over yet. The facts

@@ -29,6 +29,7 @@ from loomid.hermes_facts import (
     ApiStarted,
     ApprovalAsked,
     ApprovalDone,
+    Card,
     Delta,
     Edited,
     Injected,
@@ -37,6 +38,8 @@ from loomid.hermes_facts import (
     LoopStopped,
     ProcessingEnded,
     ProcessingStarted,
+    QuestionAsked,
+    QuestionDone,
     Running,
     Sent,
     SessionReset,
@@ -72,6 +75,7 @@ __all__ = [
     "ApprovalDone",
     "Beat",
     "Bye",
+    "Card",
     "Command",
     "Delta",
     "Edited",
@@ -84,6 +88,8 @@ __all__ = [
     "Message",
     "ProcessingEnded",
     "ProcessingStarted",
+    "QuestionAsked",
+    "QuestionDone",
     "Recall",
     "Refused",
     "Result",
@@ -272,7 +278,7 @@ RESULT_ERRORS = {
     "unknown_op": "the shim does not know that operation; nothing ran",
     "bad_args": "the arguments do not fit; nothing ran",
     "not_active": "that turn is not running; nothing ran",
-    "not_pending": "that approval is no longer pending; nothing ran",
+    "not_pending": "that approval or question is no longer pending; nothing ran",
     "ambiguous": "the answer could land on another command; nothing ran",
     "reserved_text": "this release would take the text for a command; nothing ran",
     "not_supported": "this release cannot do that; nothing ran",
@@ -285,6 +291,8 @@ RESULT_ERRORS = {
 #            → {session_key, message_id}
 # cancel     {session_key, turn_id}   → {state: "cancelling", dropped: [message_id, …]}
 # approve    {approval_id, choice, reason?}   → {applied: bool}
+# answer     {question_id, answers: [{selected: [place], custom?}] or null, which cancels}
+#            → {applied: bool}
 # running    {fact: running | inventory}   → {keys}; also emits that fact
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
 

@@ -1,4 +1,4 @@
-"""Approvals as Hermes reports them: asked, decided, lost (docs/hermes.md)."""
+"""Approvals and questions as Hermes reports them: asked, decided, lost (docs/hermes.md)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 
-from loomid.lmp import approvals, ids
-from loomid.lmp.frames import ApprovalRequired, ApprovalResolved, Choice
+from loomid import wire
+from loomid.lmp import decisions, ids, questions
+from loomid.lmp.frames import (
+    ApprovalRequired,
+    ApprovalResolved,
+    Choice,
+    Question,
+    QuestionRequired,
+    QuestionResolved,
+)
 from loomid.lmp.preview import cut, head_and_tail
 
 if TYPE_CHECKING:
-    from loomid import wire
+    from loomid.lmp.decisions import Kind, Resolved
 
+Asked = wire.ApprovalAsked | wire.QuestionAsked
+Done = wire.ApprovalDone | wire.QuestionDone
+
+Outcome = Literal["answered", "cancelled", "timeout"]
 KEEP_S = 600.0
-"""How long a decided approval is known as such."""
+"""How long what was decided is known as such."""
 MAX_ASKS = 4_096
 ASKED_RACE_S = 1.0
-"""An inventory may miss an approval that was asked while it was made."""
+"""An inventory may miss what was asked while it was made."""
 
 _CHOICES = (
     Choice(label="Allow once", choice="once", style="primary"),
@@ -29,40 +41,55 @@ _CHOICES = (
 _CUT_CHOICES = frozenset({"once", "deny"})
 _ALLOWING = {c: c for c in ("once", "session", "always")} | {"smart_approve": "once"}
 _CANCELLED = frozenset({"cancelled", "notify_failed"})
+_OUTCOMES: dict[str, Outcome] = {"answered": "answered", "timeout": "timeout"}
 
 
 @dataclass(frozen=True)
-class ApprovalView:
-    """An approval as commands see it."""
+class AskView:
+    """An approval or a question as commands see it."""
 
-    approval_id: str
+    id: str
+    kind: Kind
     shim_id: str
     boot: str
     session_key: str
     run_id: str | None
     task_id: str | None
-    choices: tuple[str, ...]
-    answerable: bool
     pending: bool
+    answerable: bool = True
+    choices: tuple[str, ...] = ()
+    """Of an approval."""
+    questions: tuple[Question, ...] = ()
 
 
 @dataclass(slots=True)
-class Ask:
-    """One approval."""
+class _Ask:
+    """What Hermes waits for."""
 
-    approval_id: str
-    fact: wire.ApprovalAsked
+    id: str
     boot: str
     t: float
     run_id: str | None
     task_id: str
-    session_key_ref: str
-    pending: bool = True
+    pending: bool
 
     @property
     def owner(self) -> str:
         """Its name for retention and alarms."""
-        return f"~{self.approval_id}"
+        return f"~{self.id}"
+
+
+@dataclass(slots=True)
+class Approval(_Ask):
+    """One approval."""
+
+    fact: wire.ApprovalAsked
+    session_key_ref: str
+
+    @property
+    def shim_id(self) -> str:
+        """Its id in its boot."""
+        return self.fact.approval_id
 
     @property
     def choices(self) -> list[Choice]:
@@ -79,7 +106,7 @@ class Ask:
         fact = self.fact
         command = head_and_tail(fact.command)
         return ApprovalRequired(
-            approval_id=self.approval_id,
+            approval_id=self.id,
             run_id=self.run_id,
             task_id=self.task_id,
             command=command.text,
@@ -106,9 +133,9 @@ class Ask:
         elif choice.startswith("smart_"):
             decided_by = "agent"
         if fact.command_id is not None:
-            decided_by = approvals.decider(fact.command_id)
+            decided_by = decisions.decider(fact.command_id)
         return ApprovalResolved(
-            approval_id=self.approval_id,
+            approval_id=self.id,
             choice=_ALLOWING.get(choice.removeprefix("transport_"), "deny"),
             decided_by=decided_by,
             outcome=outcome,
@@ -117,26 +144,85 @@ class Ask:
     def lost(self) -> ApprovalResolved:
         """The event for one that Hermes no longer knows."""
         return ApprovalResolved(
-            approval_id=self.approval_id, choice="deny", decided_by="agent", outcome="lost"
+            approval_id=self.id, choice="deny", decided_by="agent", outcome="lost"
         )
 
-    def view(self) -> ApprovalView:
+    def view(self) -> AskView:
         """What commands may know."""
-        return ApprovalView(
-            approval_id=self.approval_id,
-            shim_id=self.fact.approval_id,
+        return AskView(
+            id=self.id,
+            kind="approval",
+            shim_id=self.shim_id,
             boot=self.boot,
             session_key=self.fact.session_key,
             run_id=self.run_id,
             task_id=self.task_id,
-            choices=tuple(c.choice for c in self.choices),
-            answerable=self.fact.answerable,
             pending=self.pending,
+            answerable=self.fact.answerable,
+            choices=tuple(c.choice for c in self.choices),
         )
 
 
+@dataclass(slots=True)
+class Questions(_Ask):
+    """What is asked at once."""
+
+    fact: wire.QuestionAsked
+    shown: list[Question]
+
+    @property
+    def shim_id(self) -> str:
+        """Its id in its boot."""
+        return self.fact.question_id
+
+    def required(self) -> QuestionRequired:
+        """The event that asks."""
+        fact = self.fact
+        waits = fact.timeout_s is not None and fact.timeout_s > 0
+        return QuestionRequired(
+            question_id=self.id,
+            task_id=self.task_id,
+            run_id=self.run_id,
+            questions=self.shown,
+            call_id=fact.call_id or UNSET,
+            intent=questions.CONFIRM if fact.source == questions.CONFIRM else UNSET,
+            deadline_ts=self.t + (fact.timeout_s or 0.0) if waits else UNSET,
+        )
+
+    def resolved(self, fact: wire.QuestionDone) -> QuestionResolved:
+        """The event that tells how Hermes says it ended; whoever did not through us was local."""
+        outcome: Outcome = _OUTCOMES.get(fact.outcome, "cancelled")
+        decided_by: Literal["local", "remote", "timeout"] = "local"
+        if outcome == "timeout":
+            decided_by = "timeout"
+        elif fact.command_id is not None:
+            decided_by = decisions.decider(fact.command_id)
+        return QuestionResolved(question_id=self.id, outcome=outcome, decided_by=decided_by)
+
+    def lost(self) -> QuestionResolved:
+        """The event for one that Hermes no longer knows."""
+        return QuestionResolved(question_id=self.id, outcome="lost", decided_by="agent")
+
+    def view(self) -> AskView:
+        """What commands may know."""
+        return AskView(
+            id=self.id,
+            kind="question",
+            shim_id=self.shim_id,
+            boot=self.boot,
+            session_key=self.fact.session_key,
+            run_id=self.run_id,
+            task_id=self.task_id,
+            pending=self.pending,
+            questions=tuple(self.shown),
+        )
+
+
+Ask = Approval | Questions
+
+
 class Asks:
-    """All approvals of one gateway that are pending or were decided lately."""
+    """All of one gateway that is pending or was decided lately."""
 
     def __init__(self, gateway_id: str, key: bytes) -> None:
         self._gateway_id = gateway_id
@@ -145,39 +231,48 @@ class Asks:
 
     @property
     def full(self) -> bool:
-        """Whether no further approval can be kept; every phone that connects is told of all."""
+        """Whether no further one can be kept; every phone that connects is told of all."""
         return len(self._by_id) >= MAX_ASKS
 
-    def ask(
-        self, boot: str, t: float, fact: wire.ApprovalAsked, run: tuple[str, str] | None
-    ) -> Ask | None:
-        """A new approval, of a run (its id and task) if it has one.
+    def _id(self, boot: str, fact: Asked | Done) -> str:
+        """The id that phones see."""
+        where = self._key, self._gateway_id, boot
+        if isinstance(fact, (wire.ApprovalAsked, wire.ApprovalDone)):
+            return ids.approval_id(*where, fact.approval_id)
+        return ids.question_id(*where, fact.question_id)
+
+    def ask(self, boot: str, t: float, fact: Asked, run: tuple[str, str] | None) -> Ask | None:
+        """A new one, of a run (its id and task) if it has one.
 
         None: it is known already, or there are far too many.
         """
-        approval_id = ids.approval_id(self._key, self._gateway_id, boot, fact.approval_id)
-        if approval_id in self._by_id or self.full:
+        name = self._id(boot, fact)
+        if name in self._by_id or self.full:
             return None
         run_id, task_id = run or (
             None,
             ids.task_id(self._key, self._gateway_id, fact.session_key),
         )
-        ref = ids.session_key_ref(self._key, self._gateway_id, fact.session_key)
-        ask = Ask(approval_id, fact, boot, t, run_id, task_id, ref)
-        self._by_id[approval_id] = ask
+        ask: Ask
+        if isinstance(fact, wire.ApprovalAsked):
+            ref = ids.session_key_ref(self._key, self._gateway_id, fact.session_key)
+            ask = Approval(name, boot, t, run_id, task_id, True, fact, ref)
+        else:
+            ask = Questions(name, boot, t, run_id, task_id, True, fact, questions.shown(fact))
+        self._by_id[name] = ask
         return ask
 
-    def get(self, approval_id: str) -> Ask | None:
+    def get(self, name: str) -> Ask | None:
         """By the id that phones see."""
-        return self._by_id.get(approval_id)
+        return self._by_id.get(name)
 
-    def done(self, boot: str, shim_id: str) -> Ask | None:
-        """The pending approval that this decides."""
-        ask = self._by_id.get(ids.approval_id(self._key, self._gateway_id, boot, shim_id))
+    def done(self, boot: str, fact: Done) -> tuple[Ask, Resolved] | None:
+        """The pending one that this decides, and the event that tells it."""
+        ask = self._by_id.get(self._id(boot, fact))
         if ask is None or not ask.pending:
             return None
         ask.pending = False
-        return ask
+        return ask, ask.resolved(fact)  # type: ignore[arg-type]  # ids tell the two kinds apart
 
     def missing(self, boot: str, listed: list[str] | None, before: float) -> list[Ask]:
         """Pending ones of that boot, asked before then, that are not listed any more."""
@@ -187,12 +282,12 @@ class Asks:
             for ask in self._by_id.values()
             if ask.pending
             and ask.boot == boot
-            and (listed is None or (ask.t < before and ask.fact.approval_id not in known))
+            and (listed is None or (ask.t < before and ask.shim_id not in known))
         ]
         for ask in gone:
             ask.pending = False
         return gone
 
-    def forget(self, approval_id: str) -> None:
+    def forget(self, name: str) -> None:
         """It was decided long ago."""
-        self._by_id.pop(approval_id, None)
+        self._by_id.pop(name, None)

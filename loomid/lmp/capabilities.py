@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loomid.lmp.facts import GatewayUp
 
-OPS: dict[str, frozenset[str]] = {}
+OPS: dict[str, frozenset[str]] = {"questions": frozenset({"answer"})}
 """Capability → the operations that its shim must have, on the release of Hermes that it runs in."""
 FROM_HOME: tuple[str, ...] = ()
 """Capabilities that need nothing but Hermes' own files, on this machine."""

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from loomid.lmp import question_frames
+
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
     ApprovalResolve as ApprovalResolve,
@@ -27,8 +29,19 @@ from loomid.lmp.payload import (
     PROTOCOL_VERSION as PROTOCOL_VERSION,
     Payload as Payload,
     RequestId as RequestId,
+    Returned as Returned,
     Seq as Seq,
     TaskStatus as TaskStatus,
+)
+from loomid.lmp.question_frames import (
+    Answer as Answer,
+    Option as Option,
+    Question as Question,
+    QuestionAnswer as QuestionAnswer,
+    QuestionCancel as QuestionCancel,
+    QuestionRequired as QuestionRequired,
+    QuestionResolved as QuestionResolved,
+    QuestionResult as QuestionResult,
 )
 
 # ── server → client: control frames (not retained) ──────────────────────────
@@ -236,14 +249,6 @@ class Choice(Payload, frozen=True, kw_only=True):
     style: Literal["primary", "default", "danger"]
 
 
-class Returned(Payload, frozen=True, kw_only=True):
-    """An answer that was accepted and did not reach Hermes; `reason` is an error code."""
-
-    device_id: str
-    request_id: str
-    reason: str
-
-
 class ApprovalRequired(Payload, frozen=True, kw_only=True):
     approval_id: str
     run_id: str | None
@@ -306,6 +311,7 @@ EVENTS: dict[str, type[Payload]] = {
     "notification": Notification,
     "gateway.status": GatewayStatus,
     "task.updated": TaskUpdated,
+    **question_frames.EVENTS,
 }
 CONTROLS: dict[str, type[Payload]] = {
     "hello.ok": HelloOk,
@@ -320,6 +326,7 @@ CONTROLS: dict[str, type[Payload]] = {
     "run.resume.result": RunResult,
     "approval.resolve.result": ApprovalResolveResult,
     "task.list.result": TaskListResult,
+    **question_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -328,6 +335,7 @@ REQUESTS: dict[str, type[Payload]] = {
     "run.resume": RunResume,
     "approval.resolve": ApprovalResolve,
     "task.list": TaskList,
+    **question_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,
@@ -337,9 +345,10 @@ CLIENT: dict[str, type[Payload]] = {
 }
 SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
-LASTING = RUN_ENDS | {"approval.resolved", "notification"}
+_DECIDED = frozenset({"approval.resolved", "question.resolved"})
+LASTING = RUN_ENDS | _DECIDED | {"notification"}
 """Types a snapshot looks back for (docs/protocol.md)."""
-URGENT = RUN_ENDS | {"approval.required", "approval.resolved"}
+URGENT = RUN_ENDS | _DECIDED | {"approval.required", "question.required"}
 """Types that wait for no tick."""
 EVENT_NAMES = {cls: name for name, cls in EVENTS.items()}
 

@@ -29,6 +29,11 @@ def approval_id(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
     return f"apr_{_ref(key, 'approval', gateway_id, boot, shim_id)}"
 
 
+def question_id(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
+    """`shim_id` is unique in its boot only."""
+    return f"qst_{_ref(key, 'question', gateway_id, boot, shim_id)}"
+
+
 def session_key_ref(key: bytes, gateway_id: str, session_key: str) -> str:
     """What `approval.required.session_key_ref` shows."""
     return f"skr_{_ref(key, 'session_key', gateway_id, session_key)}"

@@ -55,7 +55,7 @@ def test_asked_and_decided() -> None:
     assert p.run_id == d.runs.live()[0].run_id
     assert p.session_key_ref.startswith("skr_")
     assert KEY not in p.session_key_ref
-    view = d.runs.approval(p.approval_id)
+    view = d.runs.asked(p.approval_id)
     assert view is not None
     assert (view.pending, view.shim_id, view.choices) == (True, "ask1", tuple(ALL))
     assert brief([waiting]) == [["task", "waiting"]]
@@ -65,7 +65,7 @@ def test_asked_and_decided() -> None:
         ["task", "running"],
     ]
     assert d.fact(wire.ApprovalDone("ask1", "deny", None)) == []
-    view = d.runs.approval(p.approval_id)
+    view = d.runs.asked(p.approval_id)
     assert view is not None
     assert not view.pending
 
@@ -203,7 +203,7 @@ def test_approvals_without_end_are_not_kept() -> None:
     for i in range(MAX_ASKS + 10):
         d.fact(ask(f"ask{i}", turn_id=None))
     assert len(d.events) == MAX_ASKS
-    assert d.runs.dropped["too_many_approvals"] == 10
+    assert d.runs.dropped["too_many_asked"] == 10
 
 
 def test_asked_and_decided_while_the_end_waits_for_text() -> None:

@@ -29,7 +29,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loomid.lmp.approvals import Entry
+    from loomid.lmp.decisions import Entry
 
 BEAT_S = 0.5
 LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
