@@ -178,14 +178,13 @@ class LoomiAdapter(Questions, BasePlatformAdapter):  # type: ignore[misc]
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
-        word = text.split(maxsplit=1)[0]
-        if key in self._active_sessions:  # no queued text may begin with a known command
-            return word.startswith("/") and resolve_command(word[1:].lower()) is not None
-        return not CONTROL and bool(
-            clarify_gateway.get_pending_for_session(key, include_choice_prompts=True)
-            or self.gateway_runner._update_prompt_pending.get(key)
-            or slash_confirm.get_pending(key)
-        )
+        word, busy = text.split(maxsplit=1)[0], key in self._active_sessions
+        if busy and word.startswith("/") and resolve_command(word[1:].lower()) is not None:
+            return True  # no queued text may begin with a known command
+        if CONTROL or slash_confirm.get_pending(key):
+            return not CONTROL
+        asks = clarify_gateway.get_pending_for_session(key, include_choice_prompts=True)
+        return not busy and bool(asks or self.gateway_runner._update_prompt_pending.get(key))
 
     def _event(self, source: Any, text: str, message_id: str, mode: str, **origin: Any) -> Any:
         """A message for Hermes, told to loomid just before it is handed over."""

@@ -46,7 +46,7 @@ class QuestionResolved(Payload, frozen=True, kw_only=True):
     decided_by: Literal["local", "remote", "timeout", "agent"]
 
 
-class Answer(Payload, frozen=True, kw_only=True):
+class Answer(Payload, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to one question: labels of its options, words of one's own, or both."""
 
     id: str

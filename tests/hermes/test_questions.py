@@ -183,8 +183,9 @@ def test_inventory(peer: Peer) -> None:
     assert asked["question_id"] in listed
     assert answer(peer, asked, {"selected": [0]}).error is None
     peer.wait("processing.ended", at, message_id="m-listed")
+    after = peer.mark()
     peer.call("running", fact="inventory")
-    assert asked["question_id"] not in peer.all("inventory", at)[-1]["questions"]
+    assert asked["question_id"] not in peer.wait("inventory", after)["questions"]
 
 
 # ── slash confirmations ──────────────────────────────────────────────────────

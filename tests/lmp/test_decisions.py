@@ -93,9 +93,9 @@ def test_a_question_is_answered_like_an_approval() -> None:
     assert _check(None, ASKED) == _check(QUESTION, None) == "unknown_question"
     assert _check(OPEN, ASKED, "red") == "unknown_question"  # that id is an approval's
     assert _check(QUESTION, VIEW) == "unknown_approval"
-    said = '[{"id":"q0","selected":["red"],"custom":null}]'
+    said = '[{"id":"q0","selected":["red"]}]'
     claimed = QUESTION.claimed(replace(CLAIM, answer=said, kind="question"))
-    answers = "'answers': [{'id': 'q0', 'selected': ['red'], 'custom': None}]"
+    answers = "'answers': [{'id': 'q0', 'selected': ['red']}]"
     assert _check(claimed, ASKED, "blue") == (f"already_resolved {{'state': 'claimed', {answers}}}")
     over = claimed.ended(_end("answered", "remote"), 9.0)
     assert _check(over, ASKED, "blue") == (

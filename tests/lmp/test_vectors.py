@@ -168,4 +168,5 @@ def test_all_text_fields_are_tried() -> None:
     assert ("hello", ("device_info", "os")) in tried
     assert ("hello", ("capabilities", "*")) in tried
     assert ("session.send", ("request_id",)) in tried
-    assert len(tried) == 22
+    assert ("question.answer", ("answers", "*", "selected", "*")) in tried
+    assert len(tried) == 29

@@ -18,7 +18,7 @@ import pytest
 
 from loomid import cli_db, dbtool
 from loomid.errors import BusyError, StateError
-from loomid.lmp.approvals import OWNER, Claim
+from loomid.lmp.decisions import OWNER, Claim
 from loomid.log import Batch
 from loomid.positions import BLOCK
 from loomid.store import Store

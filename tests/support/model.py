@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 NAME = "scripted"
 DANGER = "rm -rf /tmp/loomid-test-nothing-here"
+RESULT_CHARS = 600
 QUESTIONS: dict[str, dict[str, Any]] = {
     "one": {"question": "Which colour?", "choices": ["red", "blue"]},
     "multi": {"question": "Which sizes?", "choices": ["S", "M", "L"], "multi_select": True},
@@ -112,7 +113,7 @@ def _plan(body: dict[str, Any]) -> Iterator[Action]:
     user = _text(messages[last].get("content")) if last >= 0 else ""
     results = [_text(m.get("content")) for m in messages[last + 1 :] if m.get("role") == "tool"]
     if results:
-        return iter([("text", "done: "), ("text", " | ".join(r[:120] for r in results))])
+        return iter([("text", "done: "), ("text", " | ".join(r[:RESULT_CHARS] for r in results))])
     found = _LINE.findall(user)
     if not found:
         return iter([("text", f"echo: {user[-200:]}")])
