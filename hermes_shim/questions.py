@@ -151,4 +151,3 @@ def _waits(asked: Any) -> bool:
     """Whether a confirmation can still be given."""
     fresh = time.time() - asked.entry["created_at"] < slash_confirm.DEFAULT_TIMEOUT_SECONDS
     return fresh and slash_confirm._pending.get(asked.key) is asked.entry
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.matrix import approvals, turns
+from tests.matrix import approvals, questions, turns
 from tests.matrix.rows import SCENARIOS, words
 
-__all__ = ["SCENARIOS", "approvals", "turns", "words"]
+__all__ = ["SCENARIOS", "approvals", "questions", "turns", "words"]
