@@ -224,11 +224,14 @@ def draw(text: str) -> str:
 
 def _said(error: PhoneError) -> str:
     """An error for a phone in words for the owner: `It was decided. (choice: once, …)`."""
-    params = ", ".join(
-        f"{name}: {', '.join(value) if isinstance(value, list) else value}"
-        for name, value in error.params.items()
-    )
+    params = ", ".join(f"{name}: {_plainly(value)}" for name, value in error.params.items())
     return f"{error.message} ({params})" if params else error.message
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_plainly(one) for one in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _no(status: int, message: str) -> web.HTTPException:

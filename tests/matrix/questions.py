@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -124,9 +124,7 @@ def wary(world: World) -> Iterator[None]:
     """Hermes asks before it throws a conversation away, as by default; it reads that each time."""
     path = world.gateway.home / "config.yaml"
     before = path.read_text()
-    config = json.loads(before)
-    config["approvals"]["destructive_slash_confirm"] = True
-    path.write_text(json.dumps(config))
+    path.write_text(re.sub(r"(destructive_slash_confirm\W+)false", r"\1true", before))
     try:
         yield
     finally:
