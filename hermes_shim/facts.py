@@ -114,10 +114,15 @@ def _post_tool_call(kw: Message) -> Message:
         if call.kw.get("tool_call_id") == call_id:
             del state.clarify[key]
             if call.asked:
-                said = call.asked.entry.response
-                gone = "timeout" if said is None else "cancelled"
-                ended(call.asked, gone if said in (None, "", "\0cancelled") else "answered")
+                answered(call.asked)
     return {}
+
+
+def answered(asked: Any) -> None:
+    """Tell how a card of the clarify tool ended, by what it holds."""
+    said = asked.entry.response
+    gone = "timeout" if said is None else "cancelled"
+    ended(asked, gone if said in (None, "", "\0cancelled") else "answered")
 
 
 def ended(asked: Any, outcome: str) -> None:

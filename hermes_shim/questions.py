@@ -15,7 +15,7 @@ from typing import Any
 from gateway.platforms.base import SendResult
 from tools import clarify_gateway, clarify_tool, slash_confirm
 
-from .facts import ended, state
+from .facts import answered, ended, state
 from .wire import Message
 
 # 0.19 and 0.20 have no word for it: an empty answer is none.
@@ -33,13 +33,16 @@ class Questions:
     ) -> Any:
         """A card: the first of its call is told, for a later one the answer may be here."""
         entry = clarify_gateway._entries.get(clarify_id)
-        call = state.clarify.setdefault(session_key, SimpleNamespace(kw={}, asked=None))
-        if call.asked is None:
+        call = state.clarify.get(session_key) or SimpleNamespace(kw={}, asked=None)
+        first = call.asked is None
+        if first:
             card = {"question": question, "choices": choices, "multi_select": False}
             card["multi_select"] = getattr(entry, "multi_select", False)
             call.asked = self._ask("clarify", session_key, _cards(call.kw, card), call.kw)
         asked = call.asked
         asked.entry, asked.card = entry, asked.card + 1
+        if first and not call.kw:  # no hook told of its call, so none will tell of its end
+            self._look(asked)
         if asked.answers:
             _settle(entry, asked.answers[asked.card])
         return SendResult(success=True)
@@ -69,6 +72,8 @@ class Questions:
         """Nobody says when a confirmation is dropped, or too old."""
         if _waits(asked):
             asyncio.get_running_loop().call_later(POLL_S, self._look, asked)
+        elif asked.kind == "clarify":
+            answered(asked)
         else:
             stale = slash_confirm.clear_if_stale(asked.key)
             ended(asked, "timeout" if stale else "cancelled")
@@ -148,6 +153,8 @@ def _settle(entry: Any, said: str) -> bool:
 
 
 def _waits(asked: Any) -> bool:
-    """Whether a confirmation can still be given."""
+    """Whether Hermes still waits."""
+    if asked.kind == "clarify":
+        return asked.entry.clarify_id in clarify_gateway._entries
     fresh = time.time() - asked.entry["created_at"] < slash_confirm.DEFAULT_TIMEOUT_SECONDS
     return fresh and slash_confirm._pending.get(asked.key) is asked.entry

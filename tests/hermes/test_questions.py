@@ -176,6 +176,18 @@ def test_a_message_is_no_answer(peer: Peer) -> None:
     assert '"user_response": "blue"' in first
 
 
+@pytest.mark.parametrize(("timeout", "outcome"), [(1, "timeout"), (30, "answered")])
+def test_a_card_of_no_known_call(gateway: Gateway, peer: Peer, timeout: int, outcome: str) -> None:
+    at = peer.mark()
+    gateway.ask("card", session_key=key_of("card"), chat_id="card", timeout=timeout)
+    asked = peer.wait("question.asked", at, session_key=key_of("card"))
+    assert (asked["turn_id"], asked["call_id"]) == (None, None)
+    if outcome == "answered":
+        assert answer(peer, asked, {"selected": [1]}).error is None
+    done = peer.wait("question.done", at, question_id=asked["question_id"])
+    assert done["outcome"] == outcome
+
+
 def test_inventory(peer: Peer) -> None:
     at, asked = ask(peer, "listed")
     peer.call("running", fact="inventory")
