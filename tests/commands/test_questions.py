@@ -8,38 +8,20 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.answering import Host
 from tests.support.daemon import Daemon
-from tests.support.deciding import find, phones
+from tests.support.deciding import WAIT_S, find, phones
 from tests.support.loomictl import loomictl
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.phone import Connection, Got
 
 COUNT = 12
 RED = [{"id": "q0", "selected": ["red"]}]
 LOST = {"state": "lost", "outcome": "lost", "decided_by": "agent"}
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def host(daemon: Daemon) -> Iterator[Host]:
-    host = Host(daemon.runtime_dir / "hermes.sock")
-    host.link.start()
-    yield host
-    host.link.stop(0.1)
 
 
 async def answer(phone: Connection, question_id: str, answers: Any = RED, **more: Any) -> Got:
@@ -59,7 +41,7 @@ async def asked(phone: Connection, text: str = "Which?") -> str:
                 return str(got.payload["question_id"])
         return None
 
-    name: str = await phone.wait_for(found)
+    name: str = await phone.wait_for(found, WAIT_S)
     return name
 
 
@@ -76,12 +58,12 @@ async def listed(daemon: Daemon) -> dict[str, dict[str, Any]]:
     return {one["question_id"]: one for one in json.loads(found.stdout)["questions"]}
 
 
-async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, host: Host) -> None:
+async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, stand_in: Host) -> None:
     """By three phones and loomictl, in any order; each is answered twice."""
     chance = random.Random(11)
     async with phones(daemon, 3) as connections:
         for i in range(COUNT):
-            host.question(f"s{i}", questions=[card(f"Which {i}?")])
+            stand_in.question(f"s{i}", questions=[card(f"Which {i}?")])
         names = [await asked(connections[i % 3], f"Which {i}?") for i in range(COUNT)]
 
         async def one(i: int, colour: str) -> tuple[int, bool]:
@@ -94,7 +76,8 @@ async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, host
 
         async def owner(i: int) -> tuple[int, bool]:
             done = await by_owner(daemon, names[i], "2")
-            assert done.stdout == "Answered.\n" or "decided already" in done.stderr
+            won = done.stdout.startswith(("Answered.", "Accepted;"))  # Hermes may be slow to say
+            assert won or "decided already" in done.stderr
             return i, done.returncode == 0
 
         taps = [one(i, "red") for i in range(COUNT)]
@@ -110,8 +93,10 @@ async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, host
         }
         rows = await listed(daemon)
     assert sorted(i for i, won in said if won) == list(range(COUNT))
-    assert len(host.decided) == len(host.ops("answer")) == COUNT
-    places = {c.args["question_id"]: c.args["answers"][0]["selected"] for c in host.ops("answer")}
+    assert len(stand_in.decided) == len(stand_in.ops("answer")) == COUNT
+    places = {
+        c.args["question_id"]: c.args["answers"][0]["selected"] for c in stand_in.ops("answer")
+    }
     for i, name in enumerate(names):
         row = rows[name]
         colour = ["red", "blue"][places[f"s{i}"][0]]
@@ -121,12 +106,12 @@ async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, host
 
 
 async def test_at_the_deadline_everybody_is_told_what_the_host_did(
-    daemon: Daemon, host: Host
+    daemon: Daemon, stand_in: Host
 ) -> None:
     async with phones(daemon, 2) as (one, two):
-        host.question("s1", timeout_s=0.3)
+        stand_in.question("s1", timeout_s=0.3)
         name = await asked(one)
-        assert host.end_question("s1", "timeout")
+        assert stand_in.end_question("s1", "timeout")
         end = await find(two, "question.resolved", question_id=name)
         assert (end.payload["outcome"], end.payload["decided_by"]) == ("timeout", "timeout")
         late = await answer(two, name)
@@ -134,12 +119,12 @@ async def test_at_the_deadline_everybody_is_told_what_the_host_did(
         assert late.payload["params"] == told
 
 
-async def test_what_is_no_answer_changes_nothing(daemon: Daemon, host: Host) -> None:
+async def test_what_is_no_answer_changes_nothing(daemon: Daemon, stand_in: Host) -> None:
     async with phones(daemon, 1) as (phone,):
         assert "questions" in phone.hello_ok.payload["capabilities"] or await find(
             phone, "gateway.status", capabilities=["questions"]
         )
-        host.question("s1")
+        stand_in.question("s1")
         name = await asked(phone)
         refused = await answer(phone, name, [], request_id="again")
         assert refused.payload["code"] == "bad_answer"
@@ -150,7 +135,7 @@ async def test_what_is_no_answer_changes_nothing(daemon: Daemon, host: Host) -> 
             "approval.resolve", approval_id=name, choice="once", request_id="r"
         )
         assert approval.payload["code"] == "unknown_approval"
-        assert not host.commands
+        assert not stand_in.commands
         # What is refused is not remembered: the same request may be sent again, mended.
         body = {"question_id": name, "answers": RED, "request_id": "again"}
         await phone.send("question.answer", body)
@@ -158,10 +143,10 @@ async def test_what_is_no_answer_changes_nothing(daemon: Daemon, host: Host) -> 
         assert again.payload == {"request_id": "again", "question_id": name, "state": "accepted"}
 
 
-async def test_what_waits_comes_again_on_every_connect(daemon: Daemon, host: Host) -> None:
+async def test_what_waits_comes_again_on_every_connect(daemon: Daemon, stand_in: Host) -> None:
     async with phones(daemon, 2) as (one, two):
-        host.start_turn("t1")
-        host.question("s1", "t1", tool_call_id="c1")
+        stand_in.start_turn("t1")
+        stand_in.question("s1", "t1", tool_call_id="c1")
         name = await asked(one)
         run = await find(two, "question.required", question_id=name)
         assert run.payload["call_id"] == "c1"
@@ -170,7 +155,7 @@ async def test_what_waits_comes_again_on_every_connect(daemon: Daemon, host: Hos
         assert waits.payload["task_id"] == run.payload["task_id"]
         await asyncio.to_thread(daemon.kill)
         await asyncio.to_thread(daemon.start)
-        await until(lambda: daemon.status()["gateways"][0]["online"])
+        await until(lambda: daemon.status()["gateways"][0]["online"], WAIT_S)
         async with one.phone.connect() as again:
             await again.wait_for(
                 lambda: [
@@ -187,10 +172,12 @@ async def test_what_waits_comes_again_on_every_connect(daemon: Daemon, host: Hos
             assert late.payload["params"] == told
 
 
-async def test_an_answer_that_did_not_run_can_be_given_again(daemon: Daemon, host: Host) -> None:
-    host.errors["answer"] = "starting"
+async def test_an_answer_that_did_not_run_can_be_given_again(
+    daemon: Daemon, stand_in: Host
+) -> None:
+    stand_in.errors["answer"] = "starting"
     async with phones(daemon, 2) as (one, two):
-        host.question("s1")
+        stand_in.question("s1")
         name = await asked(two)
         accepted = await answer(one, name, request_id="mine")
         assert accepted.payload["state"] == "accepted"
@@ -199,20 +186,20 @@ async def test_an_answer_that_did_not_run_can_be_given_again(daemon: Daemon, hos
             again = await find(phone, "question.required", returned=mine)
             assert again.frame.replay
             assert again.payload["questions"]
-        host.errors.clear()
+        stand_in.errors.clear()
         assert (await answer(two, name, None)).payload["state"] == "accepted"
         end = await find(one, "question.resolved", question_id=name)
         assert end.payload["outcome"] == "cancelled"
-    assert [(outcome, bool(by)) for _, outcome, by in host.decided] == [("cancelled", True)]
+    assert [(outcome, bool(by)) for _, outcome, by in stand_in.decided] == [("cancelled", True)]
 
 
-async def test_a_gateway_that_goes_takes_its_questions_along(daemon: Daemon) -> None:
-    host = Host(daemon.runtime_dir / "hermes.sock")
-    host.link.start()
+async def test_a_gateway_that_goes_takes_its_questions_along(
+    daemon: Daemon, stand_in: Host
+) -> None:
     async with phones(daemon, 1) as (phone,):
-        host.question("s1")
+        stand_in.question("s1")
         name = await asked(phone)
-        host.link.stop(1.0)
+        stand_in.link.stop(1.0)
         again = Host(daemon.runtime_dir / "hermes.sock", boot="boot2")
         again.link.start()
         try:
@@ -223,11 +210,11 @@ async def test_a_gateway_that_goes_takes_its_questions_along(daemon: Daemon) -> 
             again.link.stop(0.1)
 
 
-async def test_what_the_host_no_longer_lists_is_lost(daemon: Daemon, host: Host) -> None:
+async def test_what_the_host_no_longer_lists_is_lost(daemon: Daemon, stand_in: Host) -> None:
     async with phones(daemon, 1) as (phone,):
-        host.question("s1")
+        stand_in.question("s1")
         name = await asked(phone)
-        host._questions.clear()
+        stand_in._questions.clear()
         # Not younger than what an inventory may have missed.
         begun = time.monotonic()
         await asyncio.to_thread(daemon.kill)
@@ -239,13 +226,15 @@ async def test_what_the_host_no_longer_lists_is_lost(daemon: Daemon, host: Host)
             assert end.payload["outcome"] == "lost"
 
 
-async def test_loomictl_shows_all_that_is_asked_and_answers_it(daemon: Daemon, host: Host) -> None:
+async def test_loomictl_shows_all_that_is_asked_and_answers_it(
+    daemon: Daemon, stand_in: Host
+) -> None:
     empty = await asyncio.to_thread(loomictl, daemon.runtime_dir, "questions")
     assert (empty.returncode, empty.stdout) == (0, "")
     sizes = {"question": "Sizes\x1b[31m?", "choices": ["S", "M", "L"], "multi_select": True}
     own = {"question": "What for?", "choices": None, "multi_select": False}
     async with phones(daemon, 1) as (phone,):
-        host.question("s1", questions=[card("Which?"), sizes, own])
+        stand_in.question("s1", questions=[card("Which?"), sizes, own])
         name = await asked(phone)
         shown = (await asyncio.to_thread(loomictl, daemon.runtime_dir, "questions")).stdout
         assert shown.splitlines()[0].startswith(f"{name}  ")
@@ -259,14 +248,14 @@ async def test_loomictl_shows_all_that_is_asked_and_answers_it(daemon: Daemon, h
         assert (wrong.returncode, "duplicate" in wrong.stderr) == (1, True)
         done = await by_owner(daemon, name.removeprefix("qst_")[:8], "2", "S, 3", "a present")
         assert (done.returncode, done.stdout) == (0, "Answered.\n")
-        assert host.ops("answer")[0].args["answers"] == [
+        assert stand_in.ops("answer")[0].args["answers"] == [
             {"selected": [1]},
             {"selected": [0, 2]},
             {"selected": [], "custom": "a present"},
         ]
         late = await by_owner(daemon, name, "--cancel")
         assert (late.returncode, "decided_by: local" in late.stderr) == (1, True)
-        host.question("s2", questions=[card("Again?")])
+        stand_in.question("s2", questions=[card("Again?")])
         cancelled = await by_owner(daemon, await asked(phone, "Again?"), "--cancel")
         assert (cancelled.returncode, cancelled.stdout) == (0, "Cancelled.\n")
         assert daemon.status()["pending_questions"] == 0
