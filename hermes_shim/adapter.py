@@ -18,8 +18,11 @@ from hermes_constants import get_hermes_home
 from hermes_state import SessionDB
 from tools import approval, clarify_gateway, slash_confirm
 
+from .chats import Chats
 from .cli import runtime_dirs
+from .controls import Controls
 from .facts import HOOKS, plain, state, watch
+from .host import Host
 from .link import Link
 from .questions import Questions
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
@@ -51,7 +54,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(Questions, BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000

@@ -20,7 +20,9 @@ def runtime_dirs() -> list[Path]:
 
 def set_up(parser: Any) -> None:
     """Take all words: loomid knows what they mean."""
-    parser.add_argument("words", nargs="...", metavar="pair | devices | revoke DEVICE")
+    parser.add_argument(
+        "words", nargs="...", metavar="pair | devices [scope DEVICE SCOPE] | revoke DEVICE"
+    )
 
 
 def run(args: Any) -> None:

@@ -7,6 +7,7 @@ of `state`, a process-global that is no module of ours.
 import itertools
 import secrets
 import sys
+import time
 from collections import deque
 from threading import get_ident
 from types import ModuleType, SimpleNamespace
@@ -16,7 +17,7 @@ from .wire import PREVIEW_CHARS, Message, once
 
 state: Any = sys.modules.setdefault("_hermes_shim_state", ModuleType("_hermes_shim_state"))
 if not hasattr(state, "boot"):
-    state.boot = secrets.token_hex(8)
+    state.boot, state.began = secrets.token_hex(8), time.monotonic()
     state.serial = itertools.count(1)
     state.link = state.adapter = None
     state.ctx = None  # of the latest register(), until our hooks are in it
@@ -141,7 +142,10 @@ HOOKS = {
     "on_stream_end": ("stream.ended", "iteration final_text finished error"),
     "on_interim_message": ("interim", "iteration text already_streamed"),
     "pre_api_request": ("api.started", "api_call_count model provider platform"),
-    "post_api_request": ("api.ended", "api_call_count finish_reason assistant_message"),
+    "post_api_request": (
+        "api.ended",
+        "api_call_count finish_reason assistant_message usage context_length",
+    ),
     "api_request_error": ("api.failed", "api_call_count status_code reason retryable error"),
     "pre_tool_call": ("tool.started", "tool_call_id tool_name args api_request_id"),
     "post_tool_call": ("tool.ended", "tool_call_id tool_name status duration_ms"),

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from loomid import hermescli, values
+from loomid import __version__, hermescli, values
+from loomid.adminclient import VERSION_HEADER
 from loomid.errors import PhoneError, StorageFailing
-from loomid.lmp import pairing
+from loomid.lmp import pairing, scopes
 from loomid.status import device_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loomid.hub import Hub
+    from loomid.lmp.scopes import Scopes
     from loomid.owner import Owner
 
 log = logging.getLogger("loomid.admin")
@@ -65,15 +67,17 @@ class Admin:
         app.router.add_delete("/pair/{ref}", self._withdraw)
         app.router.add_get("/devices", self._devices)
         app.router.add_delete("/devices/{device_id}", self._revoke)
-        app.router.add_patch("/devices/{device_id}", self._rename)
+        app.router.add_patch("/devices/{device_id}", self._change)
         app.router.add_get("/status", self._get_status)
         app.router.add_get("/metrics", self._get_metrics)
         app.router.add_get("/trace/{event_id}", self._get_trace)
+        app.router.add_get("/audit", self._audit)
         app.router.add_get("/approvals", self._approvals)
         app.router.add_post("/approvals/{approval_id}", self._approve)
         app.router.add_get("/questions", self._questions)
         app.router.add_post("/questions/{question_id}", self._answer)
         app.router.add_post("/hermes", self._hermes)
+        app.on_response_prepare.append(_say_version)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
         )
@@ -89,11 +93,12 @@ class Admin:
             self._runner = None
 
     async def _pair(self, request: web.Request) -> web.Response:
-        asked = await _body(request, {"name", "url", "ttl"})
+        asked = await _body(request, {"name", "url", "ttl", "scopes"})
         name = _field(asked, "name", values.parse_name)
         url = _field(asked, "url", values.phone_url)
         ttl = _field(asked, "ttl", _ttl) or pairing.TOKEN_TTL_S
-        code, token, expires_at = await self._code(name, url, ttl)
+        held = _field(asked, "scopes", scopes.parse_json) or scopes.DEFAULT
+        code, token, expires_at = await self._code(name, url, ttl, held)
         answer = {
             "qr": code,
             "drawn": _drawn(code),
@@ -104,14 +109,14 @@ class Admin:
         return web.json_response(answer)
 
     async def _code(
-        self, name: str | None, url: str | None, ttl: float
+        self, name: str | None, url: str | None, ttl: float, held: Scopes
     ) -> tuple[dict[str, Any], pairing.Secret, float]:
-        token, expires_at = await self._hub.mint(name, ttl)
+        token, expires_at = await self._hub.desk.mint(name, ttl, held)
         return pairing.qr(url or self._url, token, self._name, self._fp), token, expires_at
 
     async def _outcome(self, request: web.Request) -> web.Response:
         try:
-            device = await self._hub.outcome(bytes.fromhex(request.match_info["ref"]))
+            device = await self._hub.desk.outcome(bytes.fromhex(request.match_info["ref"]))
         except (ValueError, KeyError):
             raise _no(404, "there is no such pairing code") from None
         paired = None if device is None else {"device_id": device.device_id, "name": device.name}
@@ -119,27 +124,41 @@ class Admin:
 
     async def _withdraw(self, request: web.Request) -> web.Response:
         try:
-            withdrawn = await self._hub.withdraw(bytes.fromhex(request.match_info["ref"]))
+            withdrawn = await self._hub.desk.withdraw(bytes.fromhex(request.match_info["ref"]))
         except (ValueError, KeyError):
             raise _no(404, "there is no such pairing code") from None
         return web.json_response({"withdrawn": withdrawn})
 
     async def _devices(self, _request: web.Request) -> web.Response:
-        return web.json_response({"devices": [device_json(one) for one in self._hub.devices()]})
+        return web.json_response(
+            {"devices": [device_json(one) for one in self._hub.desk.devices()]}
+        )
 
     async def _revoke(self, request: web.Request) -> web.Response:
-        if not await self._hub.revoke(request.match_info["device_id"]):
+        if not await self._hub.desk.revoke(request.match_info["device_id"]):
             raise _no(404, "there is no such device")
         return web.json_response({})
 
-    async def _rename(self, request: web.Request) -> web.Response:
-        asked = await _body(request, {"name"})
+    async def _change(self, request: web.Request) -> web.Response:
+        asked = await _body(request, {"name", "scopes"})
         name = _field(asked, "name", values.parse_name)
-        if name is None:
-            raise _no(400, "name: it is missing")
-        if not await self._hub.rename(request.match_info["device_id"], name):
+        held = _field(asked, "scopes", scopes.parse_json)
+        if name is None and held is None:
+            raise _no(400, "name or scopes: both are missing")
+        changes = {"name": name, "scopes": held}
+        told = {field: value for field, value in changes.items() if value is not None}
+        if not await self._hub.desk.change(request.match_info["device_id"], **told):
             raise _no(404, "there is no such device")
         return web.json_response({})
+
+    async def _audit(self, request: web.Request) -> web.Response:
+        """`?device=` with a device_id: of that device alone; `?since=`: not older."""
+        try:
+            since = float(request.query.get("since", 0.0))
+        except ValueError:
+            raise _no(400, "since: seconds since 1970 are needed") from None
+        found = await self._owner.audit.latest(request.query.get("device"), since)
+        return web.json_response({"audit": found})
 
     async def _approvals(self, _request: web.Request) -> web.Response:
         return web.json_response({"approvals": await self._owner.approvals()})
@@ -185,8 +204,8 @@ class Admin:
             await response.write(json.dumps({"error": error.message}).encode() + b"\n")
         return response
 
-    async def _mint(self, name: str | None) -> tuple[str, bytes]:
-        code, token, _ = await self._code(name, None, pairing.TOKEN_TTL_S)
+    async def _mint(self, name: str | None, held: Scopes) -> tuple[str, bytes]:
+        code, token, _ = await self._code(name, None, pairing.TOKEN_TTL_S, held)
         return _drawn(code), token.hash
 
     async def _get_status(self, _request: web.Request) -> web.Response:
@@ -272,6 +291,11 @@ def _ttl(value: object) -> float:
     if not MIN_TTL_S <= ttl <= pairing.MAX_TOKEN_TTL_S:
         raise ValueError("between one second and one day")
     return ttl
+
+
+async def _say_version(_: web.BaseRequest, response: web.StreamResponse) -> None:
+    """loomictl may be of another version, after an upgrade say."""
+    response.headers[VERSION_HEADER] = __version__
 
 
 @web.middleware

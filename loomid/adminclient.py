@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CALL_S = 10.0
+VERSION_HEADER = "Loomid-Version"
 
 
 class NotRunning(LoomiError):
@@ -34,6 +35,8 @@ class AdminClient:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.speaks: str | None = None
+        """The version of the daemon, once it has answered."""
 
     def call(
         self,
@@ -50,6 +53,7 @@ class AdminClient:
             connection.request(method, target, data, headers)
             answer = connection.getresponse()
             status, text = answer.status, answer.read()
+            self.speaks = answer.headers.get(VERSION_HEADER, "unknown")
             plain = answer.headers.get_content_type() == "text/plain"
         except PermissionError:
             raise NotAllowed(

@@ -57,8 +57,7 @@ class CatchUp:
                 return None
         if not arrival.n:
             return None
-        if arrival.boot in behind.boots:
-            behind.at = max(behind.at, min(arrival.t, arrival.at))
+        behind.at = max(behind.at, min(arrival.t, arrival.at))
         return behind.at
 
     def end(self, gateway_id: str) -> None:

@@ -9,17 +9,23 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import click
 
-from loomid import __version__, cli_approvals, cli_questions, cli_trace, terminal, values
+from loomid import (
+    __version__,
+    cli_approvals,
+    cli_devices,
+    cli_questions,
+    cli_trace,
+    terminal,
+    values,
+)
 from loomid.cli_db import db
-from loomid.ctl import Asked, Commands, Failed, Interrupted, say, show_json, span, table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from loomid.cli_devices import scopes_of
+from loomid.ctl import Asked, Commands, Failed, Interrupted, parsed, say, show_json, span
 
 EXIT_CODES = {
     0: "done",
@@ -33,20 +39,6 @@ EXIT_CODES = {
     130: "interrupted by Ctrl-C",
 }
 _WAIT_SLACK_S = 15.0
-
-
-def _value(parse: Callable[[object], Any]) -> Callable[..., Any]:
-    """A click callback around one of config's parsers."""
-
-    def callback(ctx: click.Context, param: click.Parameter, value: object) -> Any:  # noqa: ANN401
-        if value is None:
-            return None
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error), ctx, param) from None
-
-    return callback
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,24 +58,32 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
 
 
 @main.command()
-@click.option("--name", callback=_value(values.parse_name), help="What to call the phone.")
+@click.option("--name", callback=parsed(values.parse_name), help="What to call the phone.")
 @click.option(
     "--url",
     metavar="URL",
-    callback=_value(values.phone_url),
+    callback=parsed(values.phone_url),
     help="The URL for the phone, if not the configured one.",
 )
 @click.option(
     "--ttl",
     metavar="TIME",
-    callback=_value(values.parse_duration),
+    callback=parsed(values.parse_duration),
     help="How long the code is valid, as 300 or 5m. [default: 5m]",
+)
+@click.option(
+    "--scope",
+    "scopes",
+    metavar="SCOPE",
+    multiple=True,
+    callback=scopes_of,
+    help="What the phone may do: view, send, approve, admin. [default: view,send,approve]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One line with the code, one at the end.")
 @click.pass_obj
-def pair(asked: Asked, name: str | None, url: str | None, ttl: float | None, as_json: bool) -> None:
+def pair(asked: Asked, /, as_json: bool, **wanted: Any) -> None:  # noqa: ANN401 - the options
     """Show a pairing code and wait until a phone has used it."""
-    body = {k: v for k, v in (("name", name), ("url", url), ("ttl", ttl)) if v is not None}
+    body = {name: value for name, value in wanted.items() if value is not None}
     made = asked.call("POST", "/pair", body=body)
     target = f"/pair/{quote(made['token_ref'], safe='')}"
     try:
@@ -128,53 +128,6 @@ def _warn_unreachable(url: str) -> None:
             " set public_url or give --url",
             err=True,
         )
-
-
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
-@click.pass_obj
-def devices(asked: Asked, as_json: bool) -> None:
-    """List the paired phones."""
-    none = "No phone is paired yet; loomictl pair shows a code."
-    found = asked.listed("devices", as_json, none)
-    if found:
-        table(("DEVICE", "NAME", "STATE", "PHONE"), [_device_row(one) for one in found])
-
-
-def _device_row(device: dict[str, Any]) -> tuple[str, ...]:
-    if device["connected"]:
-        state = "connected"
-    elif device["last_seen"] is None:
-        state = "never seen"
-    else:
-        state = f"seen {span(time.time() - device['last_seen'])} ago"
-    if device["removed_in_s"] is not None:
-        state += f", removed in {span(device['removed_in_s'])} unless it comes back"
-    elif not device["confirmed"]:
-        state += ", not confirmed yet"
-    phone = ", ".join(p for p in (device["model"], device["os"], device["app_version"]) if p)
-    return device["device_id"], device["name"], state, phone or "-"
-
-
-@main.command()
-@click.argument("device")
-@click.pass_obj
-def revoke(asked: Asked, device: str) -> None:
-    """Forget DEVICE (its id, the beginning of it, or its name) and cut its connection."""
-    found = asked.device(device)
-    asked.call("DELETE", f"/devices/{quote(found['device_id'], safe='')}")
-    say(f"Revoked {found['name']} ({found['device_id']}).")
-
-
-@main.command()
-@click.argument("device")
-@click.argument("name", callback=_value(values.parse_name))
-@click.pass_obj
-def rename(asked: Asked, device: str, name: str) -> None:
-    """Give DEVICE another NAME."""
-    found = asked.device(device)
-    asked.call("PATCH", f"/devices/{quote(found['device_id'], safe='')}", body={"name": name})
-    say(f"Renamed {found['name']} to {name}.")
 
 
 @main.command()
@@ -294,6 +247,10 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
         click.echo(line)
 
 
+main.add_command(cli_devices.devices)
+main.add_command(cli_devices.revoke)
+main.add_command(cli_devices.rename)
+main.add_command(cli_devices.audit)
 main.add_command(cli_approvals.approvals)
 main.add_command(cli_approvals.approve)
 main.add_command(cli_questions.questions)

@@ -11,20 +11,24 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loomid import orders
+from loomid import audit, orders
+from loomid.audit import Deed
+from loomid.chats import Chats
+from loomid.controls import Controls
 from loomid.errors import (
     GatewayOffline,
     Internal,
+    NotPermitted,
     PhoneError,
     StorageFailing,
     UnknownType,
 )
 from loomid.gateway import CommandFailed
-from loomid.lmp import envelope, frames, requests
+from loomid.lmp import envelope, frames, requests, scopes
 from loomid.orders import Act, Order
 from loomid.plans import Plans
 from loomid.resolve import DECIDING, Deciding, Decision, Resolver, accepted
@@ -91,9 +95,12 @@ class Commands:
         self._flights: dict[tuple[str, str], Flight] = {}
         self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
+        controls = Controls(gateways, self.tasks)
         self.queries: dict[type[frames.Payload], Query] = {frames.TaskList: self.tasks.list}
+        self.queries |= controls.queries()
         """Requests that change nothing: each is answered anew."""
-        self.acts = Plans(gateways, runs, self.tasks, vault, limits).acts()
+        self.acts = Plans(gateways, runs, self.tasks, vault, controls.confirmed, limits).acts()
+        self.acts |= controls.acts() | Chats(gateways, self.tasks).acts()
         """Requests that a gateway carries out, each at most once."""
         self.acts |= dict.fromkeys(DECIDING, Act(self._decision))
 
@@ -117,6 +124,7 @@ class Commands:
         payload = frame.payload
         if payload is None or frame.type not in frames.REQUESTS:
             raise UnknownType
+        await self._permit(device, frame.type, payload)
         if (query := self.queries.get(type(payload))) is not None:
             return f"{frame.type}.result", await query(device, payload)
         flight = self._join(device, frame)
@@ -124,6 +132,16 @@ class Commands:
         if isinstance(answer, PhoneError):
             raise answer
         return answer
+
+    async def _permit(self, device: Device, type_: str, payload: frames.Payload) -> None:
+        """Whether the device may ask that at all. Raises NotPermitted; that is in the audit."""
+        needs = scopes.needed(type_, payload)
+        try:
+            scopes.permit(device.scopes, needs)
+        except NotPermitted:
+            who, detail = device.device_id, {"needs": needs}
+            await self._note(Deed(self._clock(), who, "refused", type_, detail))
+            raise
 
     def _join(self, device: Device, frame: envelope.ClientFrame) -> Flight:
         """The flight that carries this request: its own, or the one under way."""
@@ -172,7 +190,16 @@ class Commands:
             return Internal()
 
     async def _unremembered(self, device: Device, frame: envelope.ClientFrame) -> Answer:
-        return await self._run(frame, await self._order(device, frame))
+        """Like `_once`, but no disk is waited for: a run can be stopped while it fails."""
+        order = await self._order(device, frame)
+        answer = await self._run(frame, order)
+        deed = self._deed(device.device_id, frame, order)
+        self._group.create_task(self._note(replace(deed, outcome=requests.outcome(answer))))
+        return answer
+
+    async def _note(self, deed: Deed) -> None:
+        with contextlib.suppress(StorageFailing):
+            await self._vault.audit.note(deed)
 
     async def _once(
         self, device: Device, frame: envelope.ClientFrame, who: tuple[str, str], flight: Flight
@@ -180,7 +207,7 @@ class Commands:
         """Carry out a request unless its id has an answer; keep what must be kept."""
         planned = await self._planned(device, frame)
         if isinstance(planned, Order) or requests.kept(planned):
-            intent = self._intent(frame, planned)
+            intent = self._intent(device.device_id, frame, planned)
             standing = await self._vault.begin(*who, flight.fingerprint, intent)
         else:
             # Not `begin`: what is not kept must not push out what is.
@@ -209,19 +236,25 @@ class Commands:
             raise UnknownType
         return act
 
-    def _intent(self, frame: envelope.ClientFrame, planned: Order | PhoneError) -> Intent:
+    def _intent(self, who: str, frame: envelope.ClientFrame, planned: Order | PhoneError) -> Intent:
         at = self._clock()
         if isinstance(planned, PhoneError):
             return Intent(frame.type, None, None, None, at)
-        return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at)
+        # An answer to what Hermes asks gets its row with its claim: it may come too late.
+        deed = None if isinstance(planned, Decision) else self._deed(who, frame, planned)
+        return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at, deed)
+
+    def _deed(self, who: str, frame: envelope.ClientFrame, order: Order) -> Deed:
+        return audit.of_request(self._clock(), who, frame.type, frame.payload, order.command_id)
 
     async def _keep(self, who: tuple[str, str], answer: Answer) -> Answer:
         """Store an answer, or that there is none to keep; the phone need not wait for a disk
         that fails, as what it is told is true already."""
+        outcome = requests.outcome(answer)
         if requests.kept(answer):
-            store = partial(self._vault.finish, *who, requests.dump(answer))
+            store = partial(self._vault.finish, *who, requests.dump(answer), outcome)
         else:
-            store = partial(self._vault.forget, *who)
+            store = partial(self._vault.forget, *who, outcome)
         try:
             await store()
         except StorageFailing:

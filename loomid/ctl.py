@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import click
 
-from loomid import adminclient, config, terminal
+from loomid import __version__, adminclient, config, terminal
 from loomid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class Failed(click.ClickException):
@@ -19,6 +23,10 @@ class Failed(click.ClickException):
     def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
         """Print without click's prefix."""
         click.echo(f"loomictl: {self.message}", err=True)
+
+
+class Unknown(Failed):
+    """There is no such device."""
 
 
 class Away(Failed):
@@ -50,12 +58,27 @@ class Commands(click.Group):
             raise Interrupted("interrupted") from None
 
 
+def parsed(parse: Callable[[object], Any]) -> Callable[..., Any]:
+    """A click callback around one of config's parsers."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: object) -> Any:  # noqa: ANN401
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return callback
+
+
 class Asked:
     """What the global options say, and the calls that turn failures into an exit."""
 
     def __init__(self, runtime_dir: str | None, state_dir: str | None) -> None:
         self._overrides = {"runtime_dir": runtime_dir, "state_dir": state_dir}
         self._client: adminclient.AdminClient | None = None
+        self._compared = False
 
     def call(self, method: str, target: str, **options: Any) -> Any:  # noqa: ANN401 - JSON
         """Call the daemon, found on first use."""
@@ -63,7 +86,10 @@ class Asked:
             if self._client is None:
                 places = config.admin_places(self._overrides, os.environ)
                 self._client = adminclient.find(places)
-            return self._client.call(method, target, **options)
+            try:
+                return self._client.call(method, target, **options)
+            finally:
+                self._compare(self._client.speaks)
         except adminclient.NotRunning as error:
             raise Away(str(error)) from None
         except adminclient.NotAllowed as error:
@@ -71,10 +97,12 @@ class Asked:
         except adminclient.Refused as error:
             raise Failed(str(error)) from None
 
-    def listed(self, what: str, as_json: bool, none: str) -> list[dict[str, Any]]:
+    def listed(
+        self, what: str, as_json: bool, none: str, query: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
         """What is to be shown as a table: nothing where it was shown as JSON, or where there
         is none, which was said."""
-        found = self.call("GET", f"/{what}")
+        found = self.call("GET", f"/{what}?{urlencode(query or {})}")
         if as_json:
             show_json(found)
             return []
@@ -82,6 +110,17 @@ class Asked:
         if not rows:
             click.echo(none, err=True)
         return rows
+
+    def _compare(self, speaks: str | None) -> None:
+        """Say once that the daemon is of another version: commands may not suit it."""
+        if speaks in (None, __version__) or self._compared:
+            return
+        self._compared = True
+        click.echo(
+            f"loomictl: warning: loomid is of version {speaks}, this loomictl of"
+            f" {__version__}; restart loomid after an upgrade, or use its own loomictl",
+            err=True,
+        )
 
     def hermes_endpoint(self) -> str:
         """Where a running loomid listens for Hermes, else where it would."""
@@ -105,15 +144,14 @@ class Asked:
     def device(self, wanted: str) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means."""
         devices = self.call("GET", "/devices")["devices"]
-        found = (
-            [d for d in devices if d["device_id"] == wanted]
-            or [d for d in devices if d["name"] == wanted]
-            or [d for d in devices if begins(d["device_id"], wanted)]
-        )
+        # A phone may call itself what another one's id begins with: then it is not clear.
+        found = [d for d in devices if d["device_id"] == wanted] or [
+            d for d in devices if d["name"] == wanted or begins(d["device_id"], wanted)
+        ]
         if len(found) == 1:
             return dict(found[0])
         if not found:
-            raise Failed(f"there is no device {wanted!r}; loomictl devices lists them")
+            raise Unknown(f"there is no device {wanted!r}; loomictl devices lists them")
         fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
         raise Failed(f"{wanted!r} fits {len(found)} devices: {fits}")
 

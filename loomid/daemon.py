@@ -20,7 +20,9 @@ from loomid.admin import Admin
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
 from loomid.gateway import Gateways
+from loomid.history import History
 from loomid.hub import Hub, HubConfig
+from loomid.lmp.device_frames import DeviceUpdate
 from loomid.lmp.frames import Limits
 from loomid.log import Log
 from loomid.metrics import Metrics
@@ -120,6 +122,8 @@ async def _serve(
         remind=lambda name, returned: hub.remind(name, returned),
         group=tasks,
     )
+    history = History(commands.tasks, gateways, events.projection, key, limits.max_frame_bytes)
+    commands.queries.update(history.queries())
     status = Status(config, door, gateways, events)
     hub = Hub(
         vault,
@@ -135,6 +139,7 @@ async def _serve(
         home_task=commands.home_task,
         clock=time.time,
     )
+    commands.queries[DeviceUpdate] = hub.desk.update
     web = Web(
         hub,
         WebConfig(
@@ -155,7 +160,7 @@ async def _serve(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
-        owner=Owner(store.ledger, commands.execute, events.projection.waiting),
+        owner=Owner(store.ledger, vault.audit, commands.execute, events.projection.waiting),
     )
     async with AsyncExitStack() as serving:
         await hub.load()

@@ -115,6 +115,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             WHERE json_extract(said, '$.approval_id') = approval_id""",
         "DROP TABLE claim",
     ),
+    (
+        # Devices keep all that they could do; codes that wait give what a new one gives.
+        """ALTER TABLE device ADD COLUMN scopes TEXT NOT NULL
+            DEFAULT 'view,send,approve,admin'""",
+        "ALTER TABLE token ADD COLUMN scopes TEXT NOT NULL DEFAULT 'view,send,approve'",
+        """CREATE TABLE audit (
+            id INTEGER PRIMARY KEY, at REAL NOT NULL, who TEXT NOT NULL, name TEXT,
+            action TEXT NOT NULL, about TEXT, detail TEXT NOT NULL, outcome TEXT,
+            command_id TEXT)""",
+        "CREATE INDEX audit_kind ON audit (who, action)",
+        "CREATE INDEX audit_command ON audit (command_id) WHERE command_id IS NOT NULL",
+    ),
     (  # questions beside approvals
         "ALTER TABLE approval RENAME TO decision",
         "ALTER TABLE decision RENAME COLUMN approval_id TO id",

@@ -7,14 +7,15 @@ has reserved is carried over, as far as it can be read; else the clock sees to i
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
+import shutil
 import sqlite3
-import tempfile
 import time
 from contextlib import closing
 from dataclasses import astuple, dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from loomid import locks
 from loomid.database import FILE, MIGRATIONS, migrate
@@ -24,12 +25,15 @@ from loomid.lmp.decisions import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _UNFINISHED = ".loomid-restore-"
+_PART = ".loomid-backup-"
 _REQUESTS = """device_id, request_id, fingerprint, type, state, answer, command_id, gateway_id,
     boot, at"""
 _DECISIONS = ", ".join(field.name for field in fields(Entry))
 _PLACES = ", ".join("?" for _ in fields(Entry))
+_AUDIT = "id, at, who, name, action, about, detail, outcome, command_id"
 
 
 class Unsound(LoomiError):
@@ -53,45 +57,49 @@ class Restored:
 def backup(path: Path, target: Path) -> Findings:
     """Write a sound, compact copy, for this account alone; never over another file.
 
-    Raises StateError when it cannot be written, Unsound when the database is damaged.
+    It has another name until it is one. Raises StateError when it cannot be written,
+    BusyError while another is written there, Unsound when the database is damaged.
     """
-    try:
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except OSError as error:
-        other = "; choose a new name" if isinstance(error, FileExistsError) else ""
-        raise StateError(f"{target}: {error.strerror}{other}") from None
-    try:
-        with _copied(path, target.parent, ".loomid-") as copy:
-            findings = _sound(copy)
-            copy.replace(target)
-            _sync(target.parent)
+    with _explained(path, target.parent):
+        _require_free(target)
+        with _part(target) as part:
+            _copy(path, part)
+            findings = _sound(part)
+            _publish(part, target)
             return findings
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
 
 
 def restore(state_dir: Path, source: Path) -> Restored:
     """Put a copy in the place of the present database, which is kept beside it.
 
+    Killed at any moment, it leaves one of both in place, whole; the next removes the rest.
     Raises BusyError while a loomid runs, StateError, and Unsound for a copy that is none.
     """
     _sound(source)
-    with locks.hold_state(state_dir):
-        for left in state_dir.glob(f"{_UNFINISHED}*"):  # by one that was killed
-            left.unlink()
-        return _restored(state_dir, source)
+    with locks.hold_state(state_dir), _explained(source, state_dir):
+        _clear(state_dir)
+        try:
+            return _restored(state_dir, source)
+        finally:
+            _clear(state_dir)
 
 
 def _restored(state_dir: Path, source: Path) -> Restored:
-    with _copied(source, state_dir, _UNFINISHED) as fresh:
-        path = state_dir / FILE
-        back = _carry_over(path, fresh)
-        findings = _sound(fresh)
-        former = _set_aside(path)
-        fresh.replace(path)
-        _sync(state_dir)
-        return Restored(findings, former, back)
+    path, fresh = state_dir / FILE, state_dir / f"{_UNFINISHED}new.db"
+    os.close(_create(fresh))
+    _copy(source, fresh)
+    back = _carry_over(path, fresh)
+    findings = _sound(fresh)
+    former = _set_aside(path)
+    fresh.replace(path)
+    _sync(state_dir)
+    return Restored(findings, former, back)
+
+
+def _clear(state_dir: Path) -> None:
+    """Remove what one that was killed has left; the lock is held."""
+    for left in state_dir.glob(f"{_UNFINISHED}*"):
+        left.unlink()
 
 
 def _sound(path: Path) -> Findings:
@@ -101,26 +109,14 @@ def _sound(path: Path) -> Findings:
     return findings
 
 
-@contextlib.contextmanager
-def _copied(source: Path, folder: Path, prefix: str) -> Iterator[Path]:
-    """A copy in `folder`, on disk, under a name of its own; gone afterwards if left there.
+# ── files ───────────────────────────────────────────────────────────────────
 
-    One read transaction: commits go on, and nothing of deleted texts is in it.
-    """
-    require(source)
+
+@contextlib.contextmanager
+def _explained(source: Path, folder: Path) -> Iterator[None]:
+    """Turn errors of copying into one line that says what is at fault."""
     try:
-        handle, name = tempfile.mkstemp(prefix=prefix, suffix=".db", dir=folder)
-        os.close(handle)
-        copy = Path(name)
-        try:
-            with closing(look(source)) as connection:
-                if not connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
-                    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-                connection.execute("VACUUM INTO ?", (name,))
-            _sync(copy)
-            yield copy
-        finally:
-            copy.unlink(missing_ok=True)
+        yield
     except sqlite3.OperationalError as error:
         raise StateError(f"{source} cannot be copied to {folder}: {error}") from None
     except sqlite3.DatabaseError as error:
@@ -129,6 +125,74 @@ def _copied(source: Path, folder: Path, prefix: str) -> Iterator[Path]:
         raise StateError(f"{folder}: its name is not UTF-8, and SQLite asks for that") from None
     except OSError as error:
         raise StateError(f"{folder}: {error.strerror}") from None
+
+
+def _copy(source: Path, copy: Path) -> None:
+    """Fill an empty file.
+
+    One read transaction: commits go on, and nothing of deleted texts is in it.
+    """
+    require(source)
+    with closing(look(source)) as connection:
+        if not connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM INTO ?", (str(copy),))
+    _sync(copy)
+
+
+def _create(path: Path) -> int:
+    """Make a file for this account alone. Raises FileExistsError."""
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+@contextlib.contextmanager
+def _part(target: Path) -> Iterator[Path]:
+    """An empty file beside the target, gone afterwards.
+
+    It is locked while it is written: what killed ones have left is not, and goes now. That is
+    never written to, as it may be another name of a copy that was finished.
+    """
+    for left in target.parent.glob(f"{_PART}*.db"):
+        with contextlib.suppress(OSError), closing(_open(left)) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(left)
+    name = hashlib.sha256(os.fsencode(target.name)).hexdigest()  # SQLite wants UTF-8
+    part = target.with_name(f"{_PART}{name[:16]}.db")
+    try:
+        with open(_create(part), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:
+                raise BlockingIOError  # another took it for what is left of one
+            try:
+                yield part
+            finally:
+                _remove(part)
+    except (FileExistsError, BlockingIOError):
+        raise BusyError(f"another backup to {target} is under way") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")  # noqa: PTH123
+
+
+def _remove(part: Path) -> None:
+    part.with_name(f"{part.name}-journal").unlink(missing_ok=True)
+    part.unlink(missing_ok=True)
+
+
+def _require_free(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise StateError(f"{target}: File exists; choose a new name")
+
+
+def _publish(part: Path, target: Path) -> None:
+    """Give a finished copy its name, in one step."""
+    try:
+        target.hardlink_to(part)
+    except OSError:  # no hard links are to be had here, or a file came meanwhile
+        _require_free(target)
+        part.rename(target)
+    _sync(target.parent)
 
 
 def _sync(path: Path) -> None:
@@ -144,19 +208,21 @@ def _sync(path: Path) -> None:
 
 def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
     """Take over from the present database, if there is one, what a copy cannot know:
-    positions that were reserved since, where devices count from, what was asked of Hermes.
+    positions that were reserved since, where devices count from and what they may do, what
+    was asked of Hermes, and the audit.
 
     The ids and names of devices that the present one does not have.
     """
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         migrate(connection)
         connection.execute("PRAGMA secure_delete = ON")
-        known = _asked(path, "SELECT device_id, base FROM device", schema=len(MIGRATIONS))
+        sql = "SELECT device_id, base, scopes FROM device"
+        known = _asked(path, sql, schema=len(MIGRATIONS))
         _reserve(connection, _reserved(path))
         if known is None:
             return []
         connection.executemany(
-            "UPDATE device SET base = ?2 WHERE device_id = ?1 AND base != ?2", known
+            "UPDATE device SET base = ?2, scopes = ?3 WHERE device_id = ?1", known
         )
         sql = f"SELECT {_REQUESTS} FROM request ORDER BY id"  # noqa: S608 - our own columns
         connection.executemany(
@@ -164,6 +230,10 @@ def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
             WHERE ?5 = 'open' OR ?1 IN (SELECT device_id FROM device)""",  # noqa: S608 - our own columns
             _asked(path, sql, schema=len(MIGRATIONS)) or [],
+        )
+        connection.executemany(
+            f"INSERT OR REPLACE INTO audit ({_AUDIT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own columns
+            _asked(path, f"SELECT {_AUDIT} FROM audit", schema=len(MIGRATIONS)) or [],  # noqa: S608 - our own columns
         )
         _carry_answers(path, connection)
         ids = {row[0] for row in known}
@@ -219,27 +289,57 @@ def _asked(path: Path, sql: str, schema: int | None = None) -> list[tuple[Any, .
 def _set_aside(path: Path) -> Path | None:
     """Keep the present database under another name, beside its own; None: there is none.
 
-    Raises BusyError.
+    It stays in its place until another takes that. Raises BusyError, and StateError when it
+    is not damaged and yet cannot be kept in one file.
     """
     if not path.exists():
         return None
-    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
-        # All in one file, if that can be: whoever is killed below leaves it whole.
-        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise BusyError(f"another process reads {path}")
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = path.with_name(f"{path.name}.{stamp}")
-    count = 1
-    while aside.exists():
-        count += 1
-        aside = path.with_name(f"{path.name}.{stamp}-{count}")
-    # The log goes first: the file that follows must not meet it.
-    with contextlib.suppress(FileNotFoundError):
-        path.with_name(f"{path.name}-wal").rename(f"{aside}-wal")
-    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    log = _log_of(path)
+    for former in path.parent.glob(f"{path.name}.*Z*"):
+        if former.samefile(path):  # by one that was killed here: it has not been replaced
+            _log_of(former).unlink(missing_ok=True)
+            former.unlink()
     try:
-        aside.hardlink_to(path)  # so that there is one in its place at every moment
-    except OSError:
-        path.rename(aside)
+        with closing(sqlite3.connect(path)) as connection:
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                raise BusyError(f"another process reads {path}")
+    except sqlite3.OperationalError as error:
+        raise StateError(f"{path} cannot be kept: {error}; move it and {log.name} away") from None
+    except sqlite3.DatabaseError:
+        pass  # damaged: it is kept as it is, with its log
+    aside = _unused(path)
+    _also(path, aside)
+    if log.exists():
+        _also(log, _log_of(aside))
+    _sync(path.parent)
+    # What takes its place must not meet its log.
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    log.unlink(missing_ok=True)
     return aside
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _unused(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    name = f"{path.name}.{stamp}"
+    count = 1
+    while (aside := path.with_name(name)).exists():
+        count += 1
+        name = f"{path.name}.{stamp}-{count}"
+    return aside
+
+
+def _also(path: Path, name: Path) -> None:
+    """Have a file under another name, too."""
+    try:
+        name.hardlink_to(path)
+    except OSError:  # no hard links are to be had here
+        copy = path.with_name(f"{_UNFINISHED}former")
+        shutil.copyfile(path, copy)
+        copy.chmod(0o600)
+        _sync(copy)
+        copy.rename(name)

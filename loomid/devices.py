@@ -10,15 +10,17 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from loomid.audit import LOOMID, Deed
 from loomid.errors import StorageFailing, TokenExpired, TokenUsed, Unauthorized
 from loomid.lmp import pairing
-from loomid.vault import Device
+from loomid.vault import Device, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Set as AbstractSet
 
     from loomid.lmp.frames import DeviceInfo
     from loomid.lmp.pairing import Secret
+    from loomid.lmp.scopes import Scopes
     from loomid.vault import Vault
 
 log = logging.getLogger("loomid.devices")
@@ -29,16 +31,23 @@ _TOKENS_KEPT_S = pairing.MAX_TOKEN_TTL_S
 """After it ran out: until then a late phone is told what became of it."""
 _SAVED_AT_ONCE = 50
 _INFO_CHARS = 100
+_TOLD = {"name": "device.renamed", "scopes": "device.scopes"}
+"""Fields whose change is a row of the audit."""
 _NOBODY = bytes(32)
 """Compared with for an unknown device id, so that it takes as long as a wrong credential."""
 
 
 @dataclass(slots=True)
 class _Minted:
-    name: str | None
-    expires: float
+    token: Token
     redeemed: asyncio.Future[Device | None] = field(default_factory=asyncio.Future)
     """None: by a device that is gone again."""
+
+
+def described(info: DeviceInfo) -> dict[str, Any]:
+    """What a phone says of itself, as fields of its device; nothing of what it leaves out."""
+    said = {"model": info.model, "os": info.os, "app_version": info.app_version}
+    return {field: text[:_INFO_CHARS] for field, text in said.items() if text}
 
 
 class Devices:
@@ -62,8 +71,8 @@ class Devices:
         self._known = {device.device_id: device for device in await self._vault.devices()}
         now = asyncio.get_running_loop().time()  # a clock that is set must remove nobody
         self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
-        for token_hash, expires, name, used, device_id in await self._vault.tokens():
-            minted = self._minted[token_hash] = _Minted(name, expires)
+        for token_hash, token, used, device_id in await self._vault.tokens():
+            minted = self._minted[token_hash] = _Minted(token)
             if used:
                 minted.redeemed.set_result(self._known.get(device_id or ""))
 
@@ -74,6 +83,13 @@ class Devices:
     def get(self, device_id: str) -> Device | None:
         """The device, unless it was revoked."""
         return self._known.get(device_id)
+
+    def current(self, device: Device) -> Device:
+        """The device as it is by now. Raises Unauthorized when it was revoked meanwhile."""
+        known = self._known.get(device.device_id)
+        if known is None:
+            raise Unauthorized
+        return known
 
     def removed_in(self, device_id: str) -> float | None:
         """The seconds that a device which is away has to come back and confirm itself."""
@@ -96,13 +112,14 @@ class Devices:
 
     # ── pairing ─────────────────────────────────────────────────────────────
 
-    async def mint(self, name: str | None, ttl: float) -> tuple[Secret, float]:
+    async def mint(self, name: str | None, ttl: float, held: Scopes) -> tuple[Secret, float]:
         """A new pairing token and when it expires."""
         token = pairing.mint(secrets.token_bytes(pairing.SECRET_BYTES))
         now = self._clock()
         expires = now + min(max(ttl, 1.0), pairing.MAX_TOKEN_TTL_S)
-        await self._vault.add_token(token.hash, expires, name, now)
-        self._minted[token.hash] = _Minted(name, expires)
+        gives = Token(expires, name, held)
+        await self._vault.add_token(token.hash, gives, now)
+        self._minted[token.hash] = _Minted(gives)
         log.info("made pairing token %s, good for %.0f s", token, expires - now)
         return token, expires
 
@@ -110,7 +127,7 @@ class Devices:
         """Wait until a token was redeemed, or ran out (None). Raises KeyError."""
         minted = self._minted[token_hash]
         try:
-            async with asyncio.timeout(max(0.0, minted.expires - self._clock())):
+            async with asyncio.timeout(max(0.0, minted.token.expires - self._clock())):
                 return await asyncio.shield(minted.redeemed)
         except TimeoutError:
             return None
@@ -130,17 +147,18 @@ class Devices:
         now = self._clock()
         token_hash = pairing.digest(token)
         minted = self._minted.get(token_hash)
+        if minted is None:
+            raise Unauthorized
         credential = pairing.mint(secrets.token_bytes(pairing.SECRET_BYTES))
         device = Device(
             device_id=pairing.device_id(secrets.token_bytes(8)),
-            name=(minted.name if minted else None) or info.model[:_INFO_CHARS] or "phone",
+            name=minted.token.name or info.model[:_INFO_CHARS] or "phone",
             credential_hash=credential.hash,
             base=base,
             created_at=now,
             last_seen=now,
-            model=info.model[:_INFO_CHARS],
-            os=info.os[:_INFO_CHARS],
-            app_version=info.app_version[:_INFO_CHARS],
+            **described(info),
+            scopes=minted.token.scopes,
         )
         match await self._vault.redeem(token_hash, device, now):
             case "used":
@@ -153,7 +171,7 @@ class Devices:
                 pass
         self._known[device.device_id] = device
         self._gone_at[device.device_id] = asyncio.get_running_loop().time()
-        if minted is not None and not minted.redeemed.done():
+        if not minted.redeemed.done():
             minted.redeemed.set_result(device)
         log.info("paired %s", pairing.short(device.device_id))
         return device, credential
@@ -188,13 +206,7 @@ class Devices:
                 await self._vault.confirm_device(device.device_id)
                 confirmed = True
         self._gone_at.pop(device.device_id, None)
-        return self._seen(
-            device,
-            confirmed=confirmed,
-            model=info.model[:_INFO_CHARS] or device.model,
-            os=info.os[:_INFO_CHARS] or device.os,
-            app_version=info.app_version[:_INFO_CHARS] or device.app_version,
-        )
+        return self._seen(device, confirmed=confirmed, **described(info))
 
     def left(self, device_id: str) -> None:
         """A connection of the device has ended."""
@@ -241,23 +253,29 @@ class Devices:
 
     # ── management ──────────────────────────────────────────────────────────
 
-    async def rename(self, device_id: str, name: str) -> bool:
-        """Give a device another name."""
-        if not await self._vault.rename_device(device_id, name):
-            return False
+    async def change(self, device_id: str, by: str, **changes: Any) -> Device | None:  # noqa: ANN401 - its fields
+        """Change what is told of a device, on disk first; None: there is none (any more)."""
         device = self._known.get(device_id)
-        if device is not None:
-            self._change(device, name=name)
-        return True
+        if device is None or not changes:
+            return device
+        now = self._clock()
+        deeds = [
+            Deed(now, by, action, device_id, {"from": getattr(device, name), "to": changes[name]})
+            for name, action in _TOLD.items()
+            if changes.get(name, getattr(device, name)) != getattr(device, name)
+        ]
+        if not await self._vault.change_device(device_id, changes, deeds):
+            return None
+        return self._change(device, **changes)
 
-    async def remove(self, device_id: str) -> bool:
+    async def remove(self, device_id: str, by: str) -> bool:
         """Forget a device: its credential opens nothing from now on.
 
         It is known again when that cannot be stored, so that it can be tried again.
         """
         known = self._known.pop(device_id, None)
         try:
-            gone = await self._vault.remove_device(device_id)
+            gone = await self._vault.remove_device(device_id, by, self._clock())
         except StorageFailing:
             if known is not None:  # else it would be back after the next start, unasked
                 self._known[device_id] = known
@@ -271,7 +289,7 @@ class Devices:
         before = asyncio.get_running_loop().time() - self._claim_within_s
         for device_id, gone_at in list(self._gone_at.items()):
             if device_id not in connected and gone_at <= before:
-                await self.remove(device_id)
+                await self.remove(device_id, LOOMID)
                 log.warning(
                     "removed %s: it never came back with its credential", pairing.short(device_id)
                 )
@@ -280,5 +298,5 @@ class Devices:
         if not 0 <= now - self._pruned_at < _PRUNE_S:
             self._pruned_at = now
             gone = now - _TOKENS_KEPT_S
-            self._minted = {k: m for k, m in self._minted.items() if m.expires >= gone}
+            self._minted = {k: m for k, m in self._minted.items() if m.token.expires >= gone}
             await self._vault.prune_tokens(gone)

@@ -25,6 +25,8 @@ class PhoneError(LoomiError):
     fatal: ClassVar[bool] = False
     proves_nothing_ran: ClassVar[bool] = True
     summary: ClassVar[str]
+    says: ClassVar[tuple[str, ...]] = ()
+    """The names that `params` may have; what each means is in docs/protocol.md."""
     codes: ClassVar[dict[str, type[PhoneError]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -50,6 +52,7 @@ class BadFrame(PhoneError):
 class UnsupportedVersion(PhoneError):
     code = "unsupported_version"
     fatal = True
+    says = ("speaks",)
     summary = "This server does not speak that protocol version."
 
 
@@ -84,6 +87,7 @@ class RateLimited(PhoneError):
 
 class TooLarge(PhoneError):
     code = "too_large"
+    says = ("max_text_chars", "max_title_chars")
     summary = "The frame or text is larger than this server takes."
 
 
@@ -95,6 +99,7 @@ class ReservedText(PhoneError):
 class AlreadyResolved(PhoneError):
     code = "already_resolved"
     proves_nothing_ran = False
+    says = ("state", "choice", "answers", "outcome", "decided_by")
     summary = "That was decided already."
 
 
@@ -110,12 +115,25 @@ class UnknownQuestion(PhoneError):
 
 class BadAnswer(PhoneError):
     code = "bad_answer"
+    says = ("reason", "id")
     summary = "That is no answer to what was asked."
 
 
 class BadChoice(PhoneError):
     code = "bad_choice"
+    says = ("choices",)
     summary = "That choice was not offered."
+
+
+class BadCursor(PhoneError):
+    code = "bad_cursor"
+    summary = "That cursor is not of this server, or of another list."
+
+
+class BadQuery(PhoneError):
+    code = "bad_query"
+    summary = "There is nothing in that query to look for."
+    says = ("reason", "max_chars")
 
 
 class UnknownTask(PhoneError):
@@ -140,12 +158,14 @@ class UnknownType(PhoneError):
 
 class GatewayOffline(PhoneError):
     code = "gateway_offline"
+    says = ("reason",)
     summary = "The Hermes gateway is not connected; nothing was done."
 
 
 class GatewayError(PhoneError):
     code = "gateway_error"
     proves_nothing_ran = False
+    says = ("reason",)
     summary = "Hermes could not carry out the request."
 
 
@@ -162,7 +182,19 @@ class RequestIdReused(PhoneError):
 
 class NotPermitted(PhoneError):
     code = "not_permitted"
-    summary = "This cannot be done with that run or task."
+    says = ("reason", "can", "surface", "needs", "scopes")
+    summary = "This device may not do that, or it cannot be done with that run or task."
+
+
+class UnknownModel(PhoneError):
+    code = "unknown_model"
+    summary = "The gateway does not offer that model."
+
+
+class ConfirmRequired(PhoneError):
+    code = "confirm_required"
+    summary = "That reaches beyond the task: send it again with confirm."
+    says = ("effect", "gateway_id")
 
 
 class StorageFailing(PhoneError):

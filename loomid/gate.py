@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -103,9 +103,7 @@ class Gate:
             new=credential is not None,
             now=self._clock(),
         )
-        device_id = start.device.device_id
-        if self._devices.get(device_id) is None:
-            raise Unauthorized  # revoked meanwhile
+        start = replace(start, device=self._devices.current(start.device))
         admission = Admission(start.device, self._hello_ok(start, credential), start.outbox)
         if phone.ended is None:
             self._enlist(phone, start, credential is not None)
@@ -142,6 +140,7 @@ class Gate:
                 max_frame_bytes=config.max_frame_bytes, max_text_chars=config.max_text_chars
             ),
             storage=self._alarm.status.storage,
+            scopes=list(start.device.scopes),
         )
         body = envelope.encode_payload(payload)
         return envelope.render(start.seq, envelope.frame_parts("hello.ok", now, None, None, body))

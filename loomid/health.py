@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from loomid.errors import StorageFailing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger("loomid.health")
 
@@ -43,6 +44,16 @@ class Health:
             self.works.clear()
             self.fails.set()
             log.error("cannot store: %s; trying until it works", self.reason)
+
+    @contextlib.contextmanager
+    def expecting(self, seconds: float) -> Iterator[None]:
+        """What takes longer counts as a failure meanwhile; it is waited for all the same."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, self.failed, TimeoutError())
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def unreadable(self, error: sqlite3.Error) -> StorageFailing:
         """Something could not be read: what to tell who asked."""

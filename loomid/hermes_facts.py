@@ -90,6 +90,10 @@ class ApiEnded:
     call: int
     finish_reason: str
     text: str | None
+    usage: dict[str, int] | None = None
+    """Tokens by Hermes' names for them, where it tells."""
+    context_length: int | None = None
+    """What the model's context can hold, in tokens (0.22)."""
 
 
 @dataclass(frozen=True, slots=True)

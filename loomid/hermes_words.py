@@ -7,8 +7,10 @@ missing in it is put right here, where mending it costs no restart of a gateway.
 from __future__ import annotations
 
 from dataclasses import fields
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from loomid.lmp.preview import of_args
 from loomid.wire import FACTS, LIMIT
 
 if TYPE_CHECKING:
@@ -78,7 +80,12 @@ def _shown(body: dict[str, Any]) -> dict[str, Any]:
 
 def _api_ended(body: dict[str, Any]) -> dict[str, Any]:
     """A call that only asks for tools has no text: none, not an unknown one."""
-    return {"text": body["text"] or ""} if "text" in body else {}
+    usage = body.get("usage")
+    told = {} if "text" not in body else {"text": body["text"] or ""}
+    if not isinstance(usage, dict):
+        return {**told, "usage": None}
+    counts = ((n, c) for n, c in usage.items() if isinstance(c, (int, float)) and 0 <= c < inf)
+    return {**told, "usage": {str(name): min(round(count), MOST) for name, count in counts}}
 
 
 def _api_failed(body: dict[str, Any]) -> dict[str, Any]:
@@ -91,10 +98,8 @@ def _tool_started(body: dict[str, Any]) -> dict[str, Any]:
     """`call`: the model call it came from is the end of <turn>:api:<n>, the request's id."""
     if "args" not in body:
         return {}
-    args = body["args"] if isinstance(body["args"], dict) else {}
-    lines = [f"{v}" if k == "command" else f"{k}: {v}" for k, v in list(args.items())[:8]]
     call = str(body.get("api_request_id") or "").rpartition(":api:")[2]
-    return {"preview": "\n".join(lines)[:LIMIT], "call": int(call) if call.isdecimal() else 0}
+    return {"preview": of_args(body["args"]), "call": int(call) if call.isdecimal() else 0}
 
 
 def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:

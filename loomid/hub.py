@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 import traceback
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from loomid.alarm import Alarm
+from loomid.desk import Desk
 from loomid.devices import Devices
 from loomid.errors import Internal, PhoneError, StorageFailing
 from loomid.gate import Gate, HubConfig
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from loomid.lmp.envelope import ClientFrame
     from loomid.lmp.frames import ClientHello, GatewayInfo, Payload
-    from loomid.lmp.pairing import Secret
     from loomid.log import Log
     from loomid.phone import Admission
     from loomid.places import Place
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     Execute = Callable[[Device, ClientFrame], Awaitable[tuple[str, Payload]]]
 
-__all__ = ["DeviceStatus", "Hub", "HubConfig"]
+__all__ = ["Hub", "HubConfig"]
 
 log = logging.getLogger("loomid.hub")
 
@@ -49,17 +48,6 @@ STRANGERS_TOLD = 50
 CLOSE_WITHIN_S = 0.8
 DROP_WITHIN_S = 0.1
 SAVED_AT_END = 200
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceStatus:
-    """A device, whether it is connected, how many events it is behind, and in how many
-    seconds it is removed unless it comes back."""
-
-    device: Device
-    connected: bool
-    lag: int
-    removed_in_s: float | None
 
 
 class Hub:
@@ -84,6 +72,7 @@ class Hub:
         self._devices = Devices(vault, clock, config.claim_within_s)
         self._phones: set[Phone] = set()
         self._live: dict[str, Phone] = {}
+        self.desk = Desk(self._devices, self._live, self._lag)
         self._closing: int | None = None
         self._empty = asyncio.Event()
         self._alarm = Alarm(events.health, self._tell_all, clock)
@@ -115,45 +104,6 @@ class Hub:
                 with contextlib.suppress(StorageFailing):  # tried again; the journal has it
                     await self._devices.tend(self._live.keys())
                 self.tally.keep({device.device_id for device in self._devices.all()})
-
-    # ── pairing and management ──────────────────────────────────────────────
-
-    async def mint(self, name: str | None, ttl: float) -> tuple[Secret, float]:
-        """A new pairing token and when it expires (LMP §3)."""
-        return await self._devices.mint(name, ttl)
-
-    async def outcome(self, token_hash: bytes) -> Device | None:
-        """Wait until the token was redeemed, or ran out (None). Raises KeyError."""
-        return await self._devices.outcome(token_hash)
-
-    async def withdraw(self, token_hash: bytes) -> bool:
-        """Make a pairing token worthless; False when it was used. Raises KeyError."""
-        return await self._devices.withdraw(token_hash)
-
-    def devices(self) -> list[DeviceStatus]:
-        """The paired devices and how they are doing."""
-        statuses = []
-        for device in self._devices.all():
-            phone = self._live.get(device.device_id)
-            connected = phone is not None and phone.ended is None
-            lag = self._lag(phone) if phone is not None and connected else 0
-            removed_in = None if connected else self._devices.removed_in(device.device_id)
-            statuses.append(DeviceStatus(device, connected, lag, removed_in))
-        return statuses
-
-    async def revoke(self, device_id: str) -> bool:
-        """Forget a device; a live connection of it is closed at once."""
-        phone = self._live.get(device_id)
-        if phone is not None:
-            phone.end(Code.REVOKED, "revoked")  # at once, however long the disk takes
-        known = await self._devices.remove(device_id)
-        if known:
-            log.info("revoked %s", pairing.short(device_id))
-        return known
-
-    async def rename(self, device_id: str, name: str) -> bool:
-        """Give a device another name."""
-        return await self._devices.rename(device_id, name)
 
     # ── connections ─────────────────────────────────────────────────────────
 
@@ -202,7 +152,7 @@ class Hub:
     async def execute(self, device: Device, frame: ClientFrame) -> tuple[str, Payload]:
         """Carry out a request of a phone; what has begun goes on when the phone has gone."""
         try:
-            answer = await self._execute(device, frame)
+            answer = await self._execute(self._devices.current(device), frame)
         except PhoneError as error:
             self.tally.requests[frame.type, error.code] += 1
             raise
@@ -218,7 +168,7 @@ class Hub:
         if placed is None:
             return
         payload = msgspec.structs.replace(placed.event.payload, returned=returned)
-        parts = replayed(msgspec.structs.replace(placed.event, payload=payload))
+        parts = replayed(msgspec.structs.replace(placed.event, payload=payload, stored=None))
         for phone in self._live.values():
             if phone.outbox is not None and phone.ended is None:
                 phone.outbox.push(parts)

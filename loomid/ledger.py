@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
+from loomid import audit
 from loomid.errors import Unauthorized
 from loomid.lmp import decisions
 from loomid.lmp.decisions import Claim, Entry
@@ -56,7 +57,8 @@ def write(line: sqlite3.Connection, events: Iterable[Event]) -> None:
             case ApprovalResolved() | QuestionResolved() as how:
                 entry = _get(line, decisions.name(how))
                 if entry is not None and not entry.over:
-                    _put(line, entry.ended(how, event.ts))
+                    _put(line, entry := entry.ended(how, event.ts))
+                    audit.decided(line, entry, event.ts)
             case _:
                 pass
 
@@ -126,6 +128,7 @@ class Ledger:
             if not entry.waits:
                 raise entry.refusal()
             _put(line, entry.claimed(claim))
+            audit.claimed(line, claim)
 
         await self._safe.write(work)
 
@@ -144,6 +147,7 @@ class Ledger:
                 "DELETE FROM request WHERE command_id = ? AND state = 'open'", (claim.command_id,)
             )
             _put(line, entry.given_back())
+            audit.ended(line, claim.command_id, "returned")
             return True
 
         return await self._safe.write(work)

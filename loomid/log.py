@@ -305,10 +305,11 @@ class Log:
     async def _attempt(self, ready: list[Ready], base: Rows, patience_s: float) -> Rows | None:
         """Store a batch; as which rows, or None: it failed."""
         try:
-            if self.upkeep.room.tight:
-                await self.upkeep.room.squeeze()
-            if self._taken.left < len(ready):
-                await self._taken.reserve()
+            with self.health.expecting(patience_s):
+                if self.upkeep.room.tight:
+                    await self.upkeep.room.squeeze()
+                if self._taken.left < len(ready):
+                    await self._taken.reserve()
             rows = base.numbered(ready, self._taken.last + 1, self._undo_after)
             await self._append(rows, patience_s)
         except BUGS:

@@ -22,8 +22,9 @@ from loomid.lmp import frames
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from loomid.desk import DeviceStatus
     from loomid.gateway import Gateways
-    from loomid.hub import DeviceStatus, Hub
+    from loomid.hub import Hub
     from loomid.log import Log
     from loomid.pump import Pump
     from loomid.roster import LinkFigures
@@ -47,7 +48,7 @@ class Parts:
     @cached_property
     def devices(self) -> list[DeviceStatus]:
         """All paired devices."""
-        return self.hub.devices()
+        return self.hub.desk.devices()
 
     @cached_property
     def link(self) -> LinkFigures:

@@ -1,4 +1,5 @@
-"""What the owner may do with approvals and questions at the machine's own terminal (`loomictl`).
+"""What the owner may do with approvals and questions at the machine's own terminal (`loomictl`),
+and the audit.
 
 An answer from there takes the way of a phone's: the same claim, the same truth.
 """
@@ -19,6 +20,7 @@ from loomid.vault import Device
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from loomid.audit import Audit
     from loomid.hub import Execute
     from loomid.ledger import Ledger
     from loomid.lmp.decisions import Entry
@@ -35,9 +37,14 @@ class Owner:
     """Answers the admin socket. `waiting`: what phones are asked at the moment, by id."""
 
     def __init__(
-        self, ledger: Ledger, execute: Execute, waiting: Callable[[], Mapping[str, Placed]]
+        self,
+        ledger: Ledger,
+        audit: Audit,
+        execute: Execute,
+        waiting: Callable[[], Mapping[str, Placed]],
     ) -> None:
         self._ledger = ledger
+        self.audit = audit
         self._execute = execute
         self._waiting = waiting
 

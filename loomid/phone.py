@@ -104,7 +104,7 @@ class Phone:
                 await self._read()
         finally:
             self._tasks = None
-            self._writer.stop()  # it may have failed, and nobody would hear of another failure
+            self._writer.end()  # it may have failed, and nobody would hear of another failure
             if self._timer is not None:
                 self._timer.cancel()
 

@@ -26,6 +26,7 @@ class Place:
 
     def leave(self) -> None:
         """It is a stranger no longer, or gone; calling again does nothing."""
+        self.yield_ = self.too_much = None  # they hold the connection, and that holds this
         places, self._places = self._places, None
         if places is not None:
             places.left(self)

@@ -18,7 +18,7 @@ from loomid.lmp import frames, requests
 from loomid.orders import Act, Order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from loomid.gateway import Gateways
     from loomid.lmp.runs import Runs, RunView
@@ -38,12 +38,14 @@ class Plans:
         runs: Mapping[str, Runs],
         tasks: Tasks,
         vault: Vault,
+        confirmed: Callable[[str, str], Awaitable[None]],
         limits: frames.Limits,
     ) -> None:
         self._gateways = gateways
         self._runs = runs
         self._tasks = tasks
         self._vault = vault
+        self._confirmed = confirmed
         self._limits = limits
 
     def acts(self) -> dict[type[frames.Payload], Act]:
@@ -65,6 +67,8 @@ class Plans:
         if said.command and not said.text.startswith("/"):
             raise BadFrame("A command begins with a slash.")
         place = await self._tasks.place(said.task_id)
+        if said.command and not said.confirm:
+            await self._confirmed(place.gateway_id, said.text)
         mode = "command" if said.command else said.mode
         return self._inject(device, said.request_id, place, said.text, mode)
 

@@ -7,6 +7,7 @@ agreed on, who waits; and where descriptors run out they stop accepting for a se
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import resource
 from asyncio import sslproto
@@ -37,6 +38,10 @@ TLS_BYTES = 16 * 1024
 GOODBYE_S = 1.0
 """For the phone's end of TLS; the descriptor is held so long, by one that has no place any more."""
 RETRY_S = 0.05
+CALM_S = 15.0
+"""After so long nearly all of a flood have gone."""
+FLOOD = 512
+"""Connections within CALM_S."""
 
 
 def raise_descriptors() -> int:
@@ -49,15 +54,22 @@ def raise_descriptors() -> int:
     return DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
+def _nothing() -> None:
+    pass
+
+
 class Stranger(Place, asyncio.Protocol):
     """Stands before the HTTP protocol of a connection until that one is known.
 
     Counts what comes in. Once the place is left, the transport speaks to `inner` itself.
     """
 
-    def __init__(self, places: Places, inner: asyncio.Protocol, refused: Counter[str]) -> None:
+    def __init__(
+        self, places: Places, protocol: Callable[[], asyncio.Protocol], refused: Counter[str]
+    ) -> None:
         self.transport: asyncio.Transport | None = None
-        self._inner = inner
+        self._protocol = protocol
+        self._inner: asyncio.Protocol
         self._refused = refused
         self._taken = 0
         self._excess = False
@@ -74,6 +86,7 @@ class Stranger(Place, asyncio.Protocol):
         """TCP, and TLS if there is to be some, are agreed on."""
         self.transport = cast("asyncio.Transport", transport)
         self.drop = self.transport.abort
+        self._inner = self._protocol()  # not for one that never agrees on TLS
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -126,6 +139,7 @@ class Reception:
         if context is not None:
             # 256 KiB for each that only begins to agree, and as long as it is not collected.
             sslproto.SSLProtocol.max_size = TLS_BYTES
+        self._came = 0
         self._short = False  # of descriptors; logged once
 
     async def accept(self, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:
@@ -147,6 +161,20 @@ class Reception:
                     self._take(connection, tasks)
             await asyncio.sleep(0)  # many may come at once; others have work to do, too
 
+    async def tidy(self) -> None:
+        """Give back to the system what a flood took, once it is over; runs until cancelled.
+
+        The C library keeps what was freed between other things, and TLS takes much in pieces.
+        """
+        give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        flooded = False
+        while give_back is not None:
+            await asyncio.sleep(CALM_S)
+            came, self._came = self._came, 0
+            before, flooded = flooded, came > FLOOD
+            if before and not flooded:
+                give_back(0)
+
     def _has_room(self, connection: socket.socket) -> bool:
         """The kernel gives the lowest free number, so a high one tells that few are left."""
         if connection.fileno() < self._limit - RESERVED or self.places.make_way(at_once=True):
@@ -162,7 +190,8 @@ class Reception:
             log.error("cannot accept connections: %s; said once", what)
 
     def _take(self, connection: socket.socket, tasks: asyncio.TaskGroup) -> None:
-        stranger = Stranger(self.places, self._protocol(), self.refused)
+        self._came += 1
+        stranger = Stranger(self.places, self._protocol, self.refused)
         greeting = tasks.create_task(self._greet(stranger, connection))
         if stranger.transport is None:
             stranger.drop = greeting.cancel
@@ -170,6 +199,7 @@ class Reception:
         def done(_: asyncio.Task[None]) -> None:
             if stranger.transport is None:
                 stranger.leave()
+                stranger.drop = _nothing  # the task holds its error, and that all frames
                 connection.close()
 
         greeting.add_done_callback(done)
@@ -183,5 +213,6 @@ class Reception:
                 ssl_handshake_timeout=None if self._context is None else HANDSHAKE_S,
                 ssl_shutdown_timeout=None if self._context is None else GOODBYE_S,
             )
-        except OSError:  # TLS's errors and timeouts are such, too
+        except OSError as error:  # TLS's errors and timeouts are such, too
             self.refused["tls"] += 1
+            error.__traceback__ = None

@@ -142,7 +142,7 @@ class _Step:
 
 def replayed(event: Event) -> bytes:
     """An event as it is told again, in a frame of the connection's own."""
-    payload = envelope.encode_payload(event.payload)
+    payload = event.stored or envelope.encode_payload(event.payload)
     return envelope.frame_parts(
         event.type, event.ts, event.task_id, event.run_id, payload, replay=True
     )

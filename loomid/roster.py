@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomid import hermes_words, processes, wire
+from loomid import hermes_words, hermesdb, processes, wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
 
@@ -94,6 +94,7 @@ class Roster:
     known: Iterable[Arrival] = ()
     """What processes said of themselves to a loomid before us, the last of a gateway last."""
     started: Callable[[int], float] = processes.process_started
+    readable: Callable[[str], bool] = hermesdb.readable
     arrivals: deque[Arrival] = field(default_factory=deque)
     oddities: Counter[str] = field(default_factory=Counter)
     """What was dropped or made no sense, by kind."""
@@ -138,6 +139,7 @@ class Roster:
         return boot, [rival]
 
     def _up(self, hello: wire.Hello) -> GatewayUp:
+        local = hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started
         return GatewayUp(
             name=hello.name,
             hermes_version=hello.hermes_version,
@@ -146,9 +148,10 @@ class Roster:
             home_key=hello.home_key,
             pid=hello.pid,
             pid_started=hello.pid_started,
-            local=hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started,
+            local=local,
             ops=hello.ops,
             home=hello.home,
+            readable=local and bool(hello.home) and self.readable(hello.home),
         )
 
     def objection(self, hello: wire.Hello) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loomid.lmp import facts, frames
+from loomid.lmp import envelope, facts, frames
 from loomid.lmp.frames import Event
 from loomid.lmp.projection import DECISIONS, mark
 
@@ -107,4 +107,6 @@ class Rows:
 def event_of(row: EventRow) -> Event:
     """The event of a row. Raises ValueError or KeyError when it cannot be read."""
     _, ts, type_, task_id, run_id, _, body = row
-    return Event(msgspec.json.decode(body, type=frames.EVENTS[type_]), ts, task_id, run_id)
+    payload = msgspec.json.decode(body, type=frames.EVENTS[type_])
+    more = None if envelope.encode_payload(payload) == body else body
+    return Event(payload, ts, task_id, run_id, stored=more)

@@ -12,9 +12,10 @@ from loomid.lmp.frames import GatewayInfo
 
 if TYPE_CHECKING:
     from loomid.config import Config
+    from loomid.desk import DeviceStatus
     from loomid.doors import Door
     from loomid.gateway import Gateways
-    from loomid.hub import DeviceStatus, Hub
+    from loomid.hub import Hub
     from loomid.log import Log
 
 
@@ -48,7 +49,7 @@ class Status:
             "hermes_endpoint": self._config.hermes_endpoint,
             "gateways": self._known_gateways(),
             "incompatible": self._gateways.incompatible(),
-            "devices": [device_json(one) for one in hub.devices()],
+            "devices": [device_json(one) for one in hub.desk.devices()],
             "pending_approvals": len(self._events.projection.pending(frames.ApprovalRequired)),
             "pending_questions": len(self._events.projection.pending(frames.QuestionRequired)),
             "live_runs": len(self._events.projection.live_runs()),
@@ -111,4 +112,5 @@ def device_json(status: DeviceStatus) -> dict[str, Any]:
         "model": device.model,
         "os": device.os,
         "app_version": device.app_version,
+        "scopes": list(device.scopes),
     }

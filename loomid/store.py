@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loomid.store")
 
-ENDED_KEPT = 1_000
 ROWS_AT_ONCE = 512
 LOG_BUSY_S = 0.5
 SAFE_BUSY_S = 2.0
@@ -310,7 +309,6 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many("DELETE FROM live WHERE kind = ? AND id = ?", gone)
     many("DELETE FROM fact WHERE gateway_id = ? AND tag = ?", rows.release)
     many("INSERT OR REPLACE INTO ended (gateway_id, turn_id) VALUES (?, ?)", rows.ended)
-    many(_ONLY_LAST_ENDED, [(one, ENDED_KEPT) for one in {pair[0] for pair in rows.ended}])
     many("INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.facts)
     for row, which in rows.merges:  # the first becomes what all were
         connection.execute(_MERGE, (*row, *which))
@@ -340,8 +338,6 @@ _MERGE = f"""UPDATE fact SET n = ?, t = ?, at = ?, kind = ?, body = ?
     WHERE id = (SELECT min(id) FROM fact WHERE {_AMONG})"""  # noqa: S608 - our own columns
 _MERGED = f"DELETE FROM fact WHERE {_AMONG} AND kind != ?"  # noqa: S608
 _EVENTS = "SELECT position, ts, type, task_id, run_id, lasting, payload FROM event"
-_ONLY_LAST_ENDED = """DELETE FROM ended WHERE gateway_id = ?1 AND id <= (
-    SELECT id FROM ended WHERE gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
 _TASK_SEEN = """INSERT INTO task VALUES (?1, ?2, ?3, ?4, '', ?5, ?6, ?7, ?7, 0, coalesce(?8, ''))
     ON CONFLICT (task_id) DO UPDATE SET session_id = ?4, surface = ?5,
     session_key = coalesce(?3, session_key), model = coalesce(?6, model),

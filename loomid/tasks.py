@@ -120,22 +120,29 @@ class Tasks:
         Raises UnknownTask, NotPermitted (of another platform) or GatewayOffline.
         """
         if task_id is None:
-            return self._new_place()
+            return self.new_place(None)
         for state in self._gateways.states():
             if self._home_of(state) == task_id:
                 return Place(state.gateway_id, wire.HOME_CHAT)
-        row = await self._vault.task(task_id)
-        if row is None:
-            row = (await self._ask(None, LOOKUP)).listed.get(task_id)
-        if row is None:
-            raise UnknownTask
+        row = await self.row(task_id)
         chat_id = _chat(row.session_key)
         if chat_id is None or row.surface != wire.PLATFORM:
             raise NotPermitted(reason="other_surface", surface=row.surface)
         return Place(row.gateway_id, chat_id)
 
-    def _new_place(self) -> Place:
+    async def row(self, task_id: str) -> TaskRow:
+        """What is known of a task. Raises UnknownTask."""
+        row = await self._vault.task(task_id)
+        if row is None:
+            row = (await self._ask(None, LOOKUP)).listed.get(task_id)
+        if row is None:
+            raise UnknownTask
+        return row
+
+    def new_place(self, gateway_id: str | None) -> Place:
+        """Where a new task goes: to that gateway, or to the first. Raises GatewayOffline."""
         online = [state.gateway_id for state in self._gateways.states() if state.online]
+        online = [name for name in online if gateway_id in (None, name)]
         if not online:
             raise GatewayOffline
         # One chat a task (Hermes derives its session from it); nobody can guess another's.

@@ -12,6 +12,15 @@ _ESCAPES = re.compile(
 _BAD_RAW = re.compile("[\x00\ud800-\udfff]")
 
 
+def valid_text(raw: str) -> str:
+    """Replace NUL and unpaired surrogates by U+FFFD in text that is no JSON."""
+    if _BAD_RAW.search(raw):
+        # A raw pair (from surrogatepass) is joined, a lone half becomes U+FFFD.
+        raw = raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        raw = raw.replace("\x00", "\ufffd")
+    return raw
+
+
 def valid_json_text(raw: str) -> str:
     """Replace NUL and unpaired surrogates, raw or escaped, by U+FFFD in JSON text.
 
@@ -19,10 +28,7 @@ def valid_json_text(raw: str) -> str:
     before that is decoded, so that no decoder ever sees what SQLite, UTF-8 or a
     phone could not take.
     """
-    if _BAD_RAW.search(raw):
-        # A raw pair (from surrogatepass) is joined, a lone half becomes U+FFFD.
-        raw = raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        raw = raw.replace("\x00", "\ufffd")
+    raw = valid_text(raw)
     return _ESCAPES.sub(lambda found: found[1] or r"\ufffd", raw) if "\\u" in raw else raw
 
 

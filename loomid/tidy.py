@@ -6,8 +6,9 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loomid import ledger
+from loomid import audit, ledger
 from loomid.lmp.decisions import OWNER
+from loomid.lmp.quota import ENDED_KEPT
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,8 +65,9 @@ class Tidy:
         return await self._line.write(work)
 
     async def forget_rest(self, before: float) -> None:
-        """Delete what is older than `before`: tasks, ended decisions, acknowledgements, and
-        requests of revoked devices that were settled since.
+        """Delete what is older than `before`: tasks, ended decisions, acknowledgements, the
+        audit, and requests of revoked devices that were settled since. Of ended turns the last
+        are kept.
 
         Not the last of a process whose facts are still needed: it is not over yet. The facts
         themselves go when they are needed no more, and not before (see `release`).
@@ -76,6 +78,10 @@ class Tidy:
             connection.execute("DELETE FROM task WHERE updated_at < ?", (before,))
             connection.execute(_FORGET_REQUESTS, (before, OWNER))
             ledger.forget(connection, before)
+            gateways = connection.execute("SELECT DISTINCT gateway_id FROM ended").fetchall()
+            kept = [(gateway_id, ENDED_KEPT) for (gateway_id,) in gateways]
+            connection.executemany(_FORGET_ENDED, kept)
+            audit.forget(connection, before)
 
         await self._line.write(work)
 
@@ -128,6 +134,9 @@ _NEXT_TO_FORGET = """SELECT position, ts FROM (SELECT position, ts,
     WHERE position > ? AND position <= ? ORDER BY position LIMIT ?)) WHERE before < ?"""
 _FORGET_REQUESTS = """DELETE FROM request WHERE state = 'done' AND at < ? AND device_id != ?
     AND device_id NOT IN (SELECT device_id FROM device)"""
+# The plus has it go by id: the index on the gateway would have all of them sorted.
+_FORGET_ENDED = """DELETE FROM ended WHERE +gateway_id = ?1 AND id <= (
+    SELECT id FROM ended WHERE +gateway_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)"""
 _FORGET_ACKS = """DELETE FROM ack WHERE (at < ?1 OR (gateway_id, boot) IN (
     SELECT gateway_id, boot FROM (SELECT gateway_id, boot,
     row_number() OVER (PARTITION BY gateway_id ORDER BY at DESC) AS place FROM ack)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from loomid.log import Gone
 
 if TYPE_CHECKING:
-    from loomid.hub import DeviceStatus, Hub
+    from loomid.desk import DeviceStatus
+    from loomid.hub import Hub
     from loomid.log import Entry, Log
     from loomid.stamps import Told
 
@@ -30,7 +31,7 @@ def trace(hub: Hub, log: Log, event_id: str, device_id: str | None = None) -> di
     match = _EVENT_ID.fullmatch(event_id)
     if match is None:
         raise ValueError
-    devices = hub.devices()
+    devices = hub.desk.devices()
     asked = [one for one in devices if device_id in (None, one.device.device_id)]
     if device_id is not None and not asked:
         raise KeyError

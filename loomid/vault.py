@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import astuple, dataclass, replace
-from itertools import starmap
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from loomid import audit
+from loomid.audit import Audit, Deed
 from loomid.durable import Durable
+from loomid.lmp import scopes
+
+# Exported again: whoever asks the vault need not know which file says what it answers.
+from loomid.records import (
+    Device as Device,
+    Intent as Intent,
+    Request as Request,
+    TaskRow as TaskRow,
+    Token as Token,
+)
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from loomid.store import Store
 
 T = TypeVar("T")
 
 REQUESTS_KEPT = 256
+ADD_DEVICE = "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REQUESTS = """SELECT device_id, request_id, fingerprint, type, state, answer, command_id,
     gateway_id, boot, at FROM request"""
 _OF_DEVICE = "WHERE device_id = ? AND request_id = ?"
@@ -39,72 +51,12 @@ _UPSERT_TASK = """INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     message_count = excluded.message_count, preview = excluded.preview"""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A paired phone. Its seq is position - base."""
-
-    device_id: str
-    name: str
-    credential_hash: bytes
-    base: int
-    created_at: float
-    confirmed: bool = False
-    """It came back with its credential."""
-    last_seen: float | None = None
-    model: str = ""
-    os: str = ""
-    app_version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What a request is about to do; on disk before its command leaves."""
-
-    type: str
-    command_id: str | None
-    gateway_id: str | None
-    boot: str | None
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A remembered request (docs/protocol.md)."""
-
-    device_id: str
-    request_id: str
-    fingerprint: bytes
-    type: str
-    state: Literal["open", "done"]
-    answer: bytes | None
-    command_id: str | None
-    gateway_id: str | None
-    boot: str | None
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """The last that is known of a task."""
-
-    task_id: str
-    gateway_id: str
-    session_key: str | None
-    session_id: str
-    title: str
-    surface: str
-    model: str | None
-    created_at: float
-    updated_at: float
-    message_count: int
-    preview: str
-
-
 class Vault:
     """The durable half of the store."""
 
     def __init__(self, store: Store) -> None:
         self._line = Durable(store.safe, store.health)
+        self.audit = Audit(self._line)
 
     async def _rows(self, sql: str, *parameters: Any) -> list[Any]:  # noqa: ANN401 - SQL values
         return await self._line.run(lambda line: line.execute(sql, parameters).fetchall())
@@ -129,19 +81,19 @@ class Vault:
         """Every paired device, oldest first."""
         rows = await self._rows(
             """SELECT device_id, name, credential_hash, base, created_at, confirmed, last_seen,
-            model, os, app_version FROM device ORDER BY created_at, device_id"""
+            model, os, app_version, scopes FROM device ORDER BY created_at, device_id"""
         )
         return [
-            replace(device, confirmed=bool(device.confirmed)) for device in starmap(Device, rows)
+            replace(Device(*row), confirmed=bool(row[5]), scopes=scopes.known(row[10].split(",")))
+            for row in rows
         ]
 
-    async def add_token(
-        self, token_hash: bytes, expires_at: float, name: str | None, created_at: float
-    ) -> None:
+    async def add_token(self, token_hash: bytes, token: Token, created_at: float) -> None:
         """Remember a pairing token by its hash."""
         await self._change(
-            "INSERT INTO token (token_hash, expires_at, name, created_at) VALUES (?, ?, ?, ?)",
-            *(token_hash, expires_at, name, created_at),
+            """INSERT INTO token (token_hash, expires_at, name, scopes, created_at)
+            VALUES (?, ?, ?, ?, ?)""",
+            *(token_hash, token.expires, token.name, ",".join(token.scopes), created_at),
         )
 
     async def remove_token(self, token_hash: bytes) -> bool:
@@ -170,23 +122,29 @@ class Vault:
             )
             if not used.rowcount:
                 return "expired" if row[0] is None else "used"
-            line.execute(
-                "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(device)
-            )
+            line.execute(ADD_DEVICE, device_row(device))
+            detail = {"scopes": device.scopes}
+            audit.write(line, Deed(now, device.device_id, "device.paired", None, detail))
             return "ok"
 
         return await self._line.write(work)
 
-    async def tokens(self) -> list[tuple[bytes, float, str | None, bool, str | None]]:
-        """Every pairing token: hash, when it runs out, name, whether it was used, by whom."""
-        sql = "SELECT token_hash, expires_at, name, used_at IS NOT NULL, device_id FROM token"
-        return await self._rows(sql)
+    async def tokens(self) -> list[tuple[bytes, Token, bool, str | None]]:
+        """Every pairing token: hash, what it gives, whether it was used, by whom."""
+        rows = await self._rows(
+            """SELECT token_hash, expires_at, name, scopes, used_at IS NOT NULL, device_id
+            FROM token"""
+        )
+        return [
+            (key, Token(expires, name, scopes.known(held.split(","))), bool(used), device_id)
+            for key, expires, name, held, used, device_id in rows
+        ]
 
     async def prune_tokens(self, before: float) -> None:
         """Delete the tokens that ran out before a time."""
         await self._change("DELETE FROM token WHERE expires_at < ?", before)
 
-    async def remove_device(self, device_id: str) -> bool:
+    async def remove_device(self, device_id: str, by: str, at: float) -> bool:
         """Revoke a device and forget its requests; whether there was one.
 
         Not those of claims on their way: without them nobody would settle these any more.
@@ -199,14 +157,35 @@ class Vault:
                 AND decision.request_id = request.request_id))""",
                 (device_id,),
             )
-            gone = line.execute("DELETE FROM device WHERE device_id = ?", (device_id,))
-            return gone.rowcount > 0
+            row = line.execute(
+                "DELETE FROM device WHERE device_id = ? RETURNING name", (device_id,)
+            ).fetchone()
+            if row is not None:
+                audit.write(line, Deed(at, by, "device.revoked", device_id, {"name": row[0]}))
+            return row is not None
 
         return await self._line.write(work)
 
-    async def rename_device(self, device_id: str, name: str) -> bool:
-        """Give a device another name; whether there is one."""
-        return await self._change("UPDATE device SET name = ? WHERE device_id = ?", name, device_id)
+    async def change_device(
+        self, device_id: str, changes: Mapping[str, Any], deeds: Sequence[Deed]
+    ) -> bool:
+        """Change some of `name`, `scopes`, `model`, `os` and `app_version`; whether there is
+        such a device."""
+        stored = {
+            field: ",".join(value) if field == "scopes" else value
+            for field, value in changes.items()
+        }
+        sets = ", ".join(f"{field} = :{field}" for field in stored)
+        sql = f"UPDATE device SET {sets} WHERE device_id = :device_id"  # noqa: S608 - our columns
+
+        def work(line: sqlite3.Connection) -> bool:
+            if not line.execute(sql, {**stored, "device_id": device_id}).rowcount:
+                return False
+            for deed in deeds:
+                audit.write(line, deed)
+            return True
+
+        return await self._line.write(work)
 
     async def set_base(self, device_id: str, base: int) -> None:
         """Move the position from which a device's seq is counted."""
@@ -244,6 +223,8 @@ class Vault:
             if not new.rowcount:
                 known = line.execute(f"{_REQUESTS} {_OF_DEVICE}", (device_id, request_id))
                 return Request(*known.fetchone())
+            if intent.deed is not None:
+                audit.write(line, intent.deed)
             line.execute(
                 """DELETE FROM request WHERE device_id = ?1 AND state = 'done' AND id <= (
                 SELECT id FROM request WHERE device_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)""",
@@ -258,19 +239,34 @@ class Vault:
         rows = await self._rows(f"{_REQUESTS} {_OF_DEVICE}", device_id, request_id)
         return Request(*rows[0]) if rows else None
 
-    async def finish(self, device_id: str, request_id: str, answer: bytes) -> None:
-        """Store the answer that every repetition of the request gets."""
-        await self._change(
-            """UPDATE request SET state = 'done', answer = ?
-            WHERE device_id = ? AND request_id = ?""",
-            *(answer, device_id, request_id),
-        )
+    async def finish(
+        self, device_id: str, request_id: str, answer: bytes, outcome: str | None = None
+    ) -> None:
+        """Store the answer that every repetition of the request gets; `outcome` is for the
+        audit, unless that is told there already or will be."""
 
-    async def forget(self, device_id: str, request_id: str) -> None:
+        def work(line: sqlite3.Connection) -> None:
+            line.execute(
+                """UPDATE request SET state = 'done', answer = ?
+                WHERE device_id = ? AND request_id = ?""",
+                (answer, device_id, request_id),
+            )
+            if outcome is not None:
+                audit.answered(line, device_id, request_id, outcome)
+
+        await self._line.write(work)
+
+    async def forget(self, device_id: str, request_id: str, outcome: str) -> None:
         """Drop a request that provably did not run, so that a retry can."""
-        await self._change(
-            "DELETE FROM request WHERE device_id = ? AND request_id = ?", device_id, request_id
-        )
+
+        def work(line: sqlite3.Connection) -> None:
+            audit.answered(line, device_id, request_id, outcome)
+            line.execute(
+                "DELETE FROM request WHERE device_id = ? AND request_id = ?",
+                (device_id, request_id),
+            )
+
+        await self._line.write(work)
 
     async def open_requests(self) -> list[Request]:
         """The requests without an answer, oldest first."""
@@ -326,6 +322,11 @@ class Vault:
         """The task of a run, live or over."""
         rows = await self._rows("SELECT task_id FROM event WHERE run_id = ? LIMIT 1", run_id)
         return rows[0][0] if rows else None
+
+
+def device_row(device: Device) -> tuple[Any, ...]:
+    """What ADD_DEVICE takes."""
+    return (*astuple(device)[:-1], ",".join(device.scopes))
 
 
 def _intent(intent: Intent) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from aiohttp import WebSocketError, WSMsgType, web
 from loomid import values
 from loomid.doors import BACKLOG
 from loomid.errors import StorageFailing
-from loomid.lmp import pairing, wsframe
+from loomid.lmp import pairing, scopes, wsframe
 from loomid.lmp.session import Code
 from loomid.reception import STRANGERS, Reception, Stranger
 from loomid.writer import SocketClosed
@@ -69,6 +69,7 @@ class WebConfig:
 class _PairRequest(msgspec.Struct, frozen=True):
     name: str | None = None
     ttl: float = pairing.TOKEN_TTL_S
+    scopes: tuple[str, ...] = scopes.DEFAULT
 
 
 class Web:
@@ -79,6 +80,7 @@ class Web:
         self._config = config
         self._runner: web.AppRunner | None = None
         self._listening: dict[socket.socket, asyncio.Task[None]] = {}
+        self._tidying: asyncio.Task[None] | None = None
         self.reception: Reception | None = None
 
     async def start(
@@ -108,6 +110,7 @@ class Web:
         refused = self._hub.tally.refused
         reception = Reception(serve, ssl_context, refused, strangers=self._config.strangers)
         self.reception = reception
+        self._tidying = tasks.create_task(reception.tidy())
         for one in sockets:
             one.listen(BACKLOG)
             self._listening[one] = tasks.create_task(reception.accept(one, tasks))
@@ -119,6 +122,8 @@ class Web:
             for listener, accepting in self._listening.items():
                 accepting.cancel()
                 listener.close()
+            if self._tidying is not None:
+                self._tidying.cancel()
             await self._hub.close(Code.GOING_AWAY)
             await runner.cleanup()
 
@@ -158,10 +163,11 @@ class Web:
         try:
             asked = msgspec.json.decode(await request.read() or b"{}", type=_PairRequest)
             name = None if asked.name is None else values.parse_name(asked.name)
+            held = scopes.parse(asked.scopes)
         except ValueError:
             raise web.HTTPBadRequest from None
         try:
-            token, expires = await self._hub.mint(name, asked.ttl)
+            token, expires = await self._hub.desk.mint(name, asked.ttl, held)
         except StorageFailing:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "5"}) from None
         config = self._config

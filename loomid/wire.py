@@ -282,6 +282,10 @@ RESULT_ERRORS = {
     "ambiguous": "the answer could land on another command; nothing ran",
     "reserved_text": "this release would take the text for a command; nothing ran",
     "not_supported": "this release cannot do that; nothing ran",
+    "busy": "a turn is running in that chat; nothing ran",
+    "title_taken": "another session has that title; nothing ran",
+    "not_found": "there is no such session, or nothing in it; nothing ran",
+    "unknown_model": "Hermes did not take that model; nothing ran",
     "failed": "Hermes raised an error; it may have run",
 }
 
@@ -295,6 +299,17 @@ RESULT_ERRORS = {
 #            → {applied: bool}
 # running    {fact: running | inventory}   → {keys}; also emits that fact
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
+# models     {chat_id?}   → {providers: [{slug, name, total_models, models: [{model,
+#            context_length}]}], default: {model, provider, context_length}, current?: the same}
+# set_model  {model, provider, chat_id?}   → {model, provider, context_length, asked}
+# modes      {chat_id?}   → {approvals, reasoning, efforts: [...], yolo?}
+# set_mode   {mode, value, chat_id?}   → the same
+# host       {}   → {hermes_version, python, os, home, uptime, running, load, disk_free, disk_total}
+# rename     {title, session_key?, session_id?}   → {title}
+# open       {chat_id, title?}   → {session_key, title?}
+# branch     {chat_id, share, session_key?, session_id?}
+#            → {session_key, session_id, title, shared}
+# commands   {}   → {commands: [{name, aliases, args_hint, description}], short: {name: target}}
 
 
 def encode(message: Message) -> bytes:

@@ -113,6 +113,11 @@ class Writer:
         self._tasks = None
         self.bell.ring()
 
+    def end(self) -> None:
+        """Stop, with no task left; `slow` is let go of, else only a collection would free both."""
+        self.stop()
+        self._slow = _nobody
+
     def flush(self) -> None:
         """Write what a connection that failed can still be told at once."""
         with contextlib.suppress(Gone, AssertionError):  # if that was the failure
@@ -165,6 +170,10 @@ class Writer:
             timer.cancel()
         self._lagging = False
         self.wake()
+
+
+def _nobody(_: str) -> None:
+    pass
 
 
 async def _fail(error: Exception) -> None:

@@ -32,15 +32,18 @@ class Asking:
     def asked(self, out: Folding, fact: Asked) -> None:
         """Hermes waits for an answer."""
         turn = self._turns.get(fact.turn_id or "")
-        run = turn.run if turn is not None and turn.live and turn.run.begun else None
-        ask = self._asks.ask(
-            out.boot, out.t, fact, None if run is None else (run.run_id, run.task_id)
-        )
+        run = None
+        if turn is not None and turn.live and turn.run.begun:
+            run = turn.run.run_id, turn.run.task_id, turn.work.tools.part(fact.call_id)
+        ask = self._asks.ask(out.boot, out.t, fact, run)
         if ask is None:
-            self._dropped["too_many_asked" if self._asks.full else "duplicate"] += 1
-            return
-        out.touched.add(ask.owner)
-        self._tell(out, ask, ask.required(), pending=True)
+            self._dropped["duplicate"] += 1
+        elif not ask.pending:
+            self._dropped[f"too_many_{ask.kind}s"] += 1
+            out.emit(ask.refused(), task_id=ask.task_id)
+        else:
+            out.touched.add(ask.owner)
+            self._tell(out, ask, ask.required(), pending=True)
 
     def done(self, out: Folding, fact: Done) -> None:
         """Hermes says what was decided."""
@@ -56,6 +59,10 @@ class Asking:
         """Of this process, asked before then, only the listed ones wait: the others are lost."""
         for ask in self._asks.missing(out.boot, listed, before):
             self._over(out, ask, ask.lost())
+
+    def surplus(self) -> list[str]:
+        """Forget those decided longest ago where there are too many: their owners."""
+        return [ask.owner for ask in self._asks.surplus()]
 
     def forget(self, name: str) -> None:
         """It was decided long ago."""

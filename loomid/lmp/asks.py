@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import UNSET
 
 from loomid import wire
-from loomid.lmp import decisions, ids, questions
+from loomid.lmp import decisions, facts, ids, questions
 from loomid.lmp.frames import (
     ApprovalRequired,
     ApprovalResolved,
     Choice,
+    Notification,
     Question,
     QuestionRequired,
     QuestionResolved,
 )
+from loomid.lmp.placeholder import SOURCE
 from loomid.lmp.preview import cut, head_and_tail
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ Done = wire.ApprovalDone | wire.QuestionDone
 Outcome = Literal["answered", "cancelled", "timeout"]
 KEEP_S = 600.0
 """How long what was decided is known as such."""
-MAX_ASKS = 4_096
+MAX_ASKS = 1_024
+"""Pending ones of one gateway; of those decided lately as many are known."""
+MAX_BYTES = 8 * 2**20
+"""What the facts of either may take in the store; snapshots tell no more of them than that."""
 ASKED_RACE_S = 1.0
 """An inventory may miss what was asked while it was made."""
 
@@ -41,6 +46,7 @@ _CHOICES = (
 _CUT_CHOICES = frozenset({"once", "deny"})
 _ALLOWING = {c: c for c in ("once", "session", "always")} | {"smart_approve": "once"}
 _CANCELLED = frozenset({"cancelled", "notify_failed"})
+_REFUSED = "Too many {}s wait: this one can be answered at Hermes only.\n\n"
 _OUTCOMES: dict[str, Outcome] = {"answered": "answered", "timeout": "timeout"}
 
 
@@ -71,6 +77,10 @@ class _Ask:
     t: float
     run_id: str | None
     task_id: str
+    part: str | None
+    """Of the tool that waits for it."""
+    size: int
+    """Bytes of its fact in the store."""
     pending: bool
 
     @property
@@ -79,12 +89,26 @@ class _Ask:
         return f"~{self.id}"
 
 
+def _refused(kind: Kind, title: str, text: str) -> Notification:
+    """The event that tells of one more than can be kept: nobody can answer it here."""
+    shown = cut(_REFUSED.format(kind) + text)
+    return Notification(
+        category="diagnostic",
+        title=title,
+        text=shown.text,
+        source=SOURCE,
+        requires_attention=True,
+        truncated=shown.truncated or UNSET,
+    )
+
+
 @dataclass(slots=True)
 class Approval(_Ask):
     """One approval."""
 
     fact: wire.ApprovalAsked
     session_key_ref: str
+    kind: Kind = "approval"
 
     @property
     def shim_id(self) -> str:
@@ -116,7 +140,12 @@ class Approval(_Ask):
             session_key_ref=self.session_key_ref,
             deadline_ts=None if fact.timeout_s is None else self.t + fact.timeout_s,
             truncated=command.truncated or UNSET,
+            part=UNSET if self.part is None else self.part,
         )
+
+    def refused(self) -> Notification:
+        """The event that tells of one more than can be kept."""
+        return _refused(self.kind, "Hermes waits for an approval", self.fact.command)
 
     def resolved(self, fact: wire.ApprovalDone) -> ApprovalResolved:
         """The event that tells what Hermes says was decided.
@@ -151,7 +180,7 @@ class Approval(_Ask):
         """What commands may know."""
         return AskView(
             id=self.id,
-            kind="approval",
+            kind=self.kind,
             shim_id=self.shim_id,
             boot=self.boot,
             session_key=self.fact.session_key,
@@ -169,6 +198,7 @@ class Questions(_Ask):
 
     fact: wire.QuestionAsked
     shown: list[Question]
+    kind: Kind = "question"
 
     @property
     def shim_id(self) -> str:
@@ -187,7 +217,13 @@ class Questions(_Ask):
             call_id=fact.call_id or UNSET,
             intent=questions.CONFIRM if fact.source == questions.CONFIRM else UNSET,
             deadline_ts=self.t + (fact.timeout_s or 0.0) if waits else UNSET,
+            part=UNSET if self.part is None else self.part,
         )
+
+    def refused(self) -> Notification:
+        """The event that tells of one more than can be kept."""
+        asked = "\n".join(question.question for question in self.shown)
+        return _refused(self.kind, "Hermes waits for an answer", asked)
 
     def resolved(self, fact: wire.QuestionDone) -> QuestionResolved:
         """The event that tells how Hermes says it ended; whoever did not through us was local."""
@@ -207,7 +243,7 @@ class Questions(_Ask):
         """What commands may know."""
         return AskView(
             id=self.id,
-            kind="question",
+            kind=self.kind,
             shim_id=self.shim_id,
             boot=self.boot,
             session_key=self.fact.session_key,
@@ -221,18 +257,39 @@ class Questions(_Ask):
 Ask = Approval | Questions
 
 
+class _Pile:
+    """What was asked, in the order in which it came here, and what all of it takes."""
+
+    def __init__(self) -> None:
+        self._asks: dict[str, Ask] = {}
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no further one is to be added."""
+        return len(self._asks) >= MAX_ASKS or self._size >= MAX_BYTES
+
+    def add(self, ask: Ask) -> None:
+        self._asks[ask.id] = ask
+        self._size += ask.size
+
+    def take(self, ask: Ask) -> None:
+        if self._asks.pop(ask.id, None) is not None:
+            self._size -= ask.size
+
+    def oldest(self) -> Ask:
+        return next(iter(self._asks.values()))
+
+
 class Asks:
     """All of one gateway that is pending or was decided lately."""
 
     def __init__(self, gateway_id: str, key: bytes) -> None:
         self._gateway_id = gateway_id
         self._key = key
+        self._pending = _Pile()
+        self._decided = _Pile()
         self._by_id: dict[str, Ask] = {}
-
-    @property
-    def full(self) -> bool:
-        """Whether no further one can be kept; every phone that connects is told of all."""
-        return len(self._by_id) >= MAX_ASKS
 
     def _id(self, boot: str, fact: Asked | Done) -> str:
         """The id that phones see."""
@@ -241,25 +298,31 @@ class Asks:
             return ids.approval_id(*where, fact.approval_id)
         return ids.question_id(*where, fact.question_id)
 
-    def ask(self, boot: str, t: float, fact: Asked, run: tuple[str, str] | None) -> Ask | None:
-        """A new one, of a run (its id and task) if it has one.
+    def ask(
+        self, boot: str, t: float, fact: Asked, run: tuple[str, str, str | None] | None
+    ) -> Ask | None:
+        """A new one, of a run (its id, task, and the tool's part) if it has one.
 
-        None: it is known already, or there are far too many.
+        None: it is known already. One that is not pending is not kept: there are too many.
         """
         name = self._id(boot, fact)
-        if name in self._by_id or self.full:
+        if name in self._by_id:
             return None
-        run_id, task_id = run or (
+        run_id, task_id, part = run or (
             None,
             ids.task_id(self._key, self._gateway_id, fact.session_key),
+            None,
         )
         ask: Ask
+        of = (run_id, task_id, part, len(facts.dump(fact)), not self._pending.full)
         if isinstance(fact, wire.ApprovalAsked):
             ref = ids.session_key_ref(self._key, self._gateway_id, fact.session_key)
-            ask = Approval(name, boot, t, run_id, task_id, True, fact, ref)
+            ask = Approval(name, boot, t, *of, fact, ref)
         else:
-            ask = Questions(name, boot, t, run_id, task_id, True, fact, questions.shown(fact))
-        self._by_id[name] = ask
+            ask = Questions(name, boot, t, *of, fact, questions.shown(fact))
+        if ask.pending:
+            self._by_id[name] = ask
+            self._pending.add(ask)
         return ask
 
     def get(self, name: str) -> Ask | None:
@@ -271,7 +334,7 @@ class Asks:
         ask = self._by_id.get(self._id(boot, fact))
         if ask is None or not ask.pending:
             return None
-        ask.pending = False
+        self._over(ask)
         return ask, ask.resolved(fact)  # type: ignore[arg-type]  # ids tell the two kinds apart
 
     def missing(self, boot: str, listed: list[str] | None, before: float) -> list[Ask]:
@@ -285,9 +348,24 @@ class Asks:
             and (listed is None or (ask.t < before and ask.shim_id not in known))
         ]
         for ask in gone:
-            ask.pending = False
+            self._over(ask)
+        return gone
+
+    def surplus(self) -> list[Ask]:
+        """Forget those decided longest ago where there are too many; which."""
+        gone: list[Ask] = []
+        while self._decided.full:
+            gone.append(self._decided.oldest())
+            self.forget(gone[-1].id)
         return gone
 
     def forget(self, name: str) -> None:
         """It was decided long ago."""
-        self._by_id.pop(name, None)
+        ask = self._by_id.pop(name, None)
+        if ask is not None:
+            self._decided.take(ask)
+
+    def _over(self, ask: Ask) -> None:
+        ask.pending = False
+        self._pending.take(ask)
+        self._decided.add(ask)

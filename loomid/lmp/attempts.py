@@ -57,6 +57,11 @@ class Attempt:
         return self.api_end is not None or finished or self.used_tools
 
     @property
+    def asked_for_tools(self) -> bool:
+        """Whether it ended with calls of tools, if only with ones that could not be made."""
+        return self.api_end is not None and self.api_end.finish_reason == "tool_calls"
+
+    @property
     def truth(self) -> str | None:
         """What Hermes says the text is; None while (or if) it does not."""
         end, api = self.stream_end, self.api_end

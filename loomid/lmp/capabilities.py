@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loomid.lmp.facts import GatewayUp
 
-OPS: dict[str, frozenset[str]] = {"questions": frozenset({"answer"})}
+OPS: dict[str, frozenset[str]] = {
+    "questions": frozenset({"answer"}),
+    "commands": frozenset({"commands"}),
+    "modes": frozenset({"modes", "set_mode"}),
+    "host": frozenset({"host"}),
+    "tasks": frozenset({"rename", "open", "branch"}),
+    "models": frozenset({"models", "set_model"}),
+}
 """Capability → the operations that its shim must have, on the release of Hermes that it runs in."""
-FROM_HOME: tuple[str, ...] = ()
-"""Capabilities that need nothing but Hermes' own files, on this machine."""
+FROM_DATABASE = ("history", "search", "stats")
+"""Capabilities that need nothing but Hermes' own database, on this machine."""
 
 
 def of(up: GatewayUp) -> list[str]:
     """The names that hold for a gateway, sorted."""
     ops = frozenset(up.ops)
     able = {name for name, needed in OPS.items() if needed <= ops}
-    if up.home and up.local:
-        able.update(FROM_HOME)
+    if up.readable:
+        able.update(FROM_DATABASE)
     return sorted(able)

@@ -31,6 +31,7 @@ class SessionSend(Payload, frozen=True, kw_only=True):
     task_id: str | None = None
     mode: Literal["queue", "steer", "interrupt"] = "queue"
     command: bool = False
+    confirm: bool = False
 
 
 class RunRequest(Payload, frozen=True, kw_only=True):

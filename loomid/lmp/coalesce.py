@@ -34,17 +34,18 @@ class Coalescer:
         self._held: list[str] = []
         self._kind: Kind = "text"
         self._iteration = 0
+        self._part = ""
         self.due: float | None = None
 
-    def add(self, at: float, kind: Kind, iteration: int, text: str) -> list[RunDelta]:
-        """Take a delta; returns the frames that are to go out now."""
+    def add(self, at: float, kind: Kind, iteration: int, part: str, text: str) -> list[RunDelta]:
+        """Take a delta of that part; returns the frames that are to go out now."""
         ready: list[RunDelta] = []
         if self._held and (kind, iteration) != (self._kind, self._iteration):
             ready += self.flush(at)
         if not self._held:
             self.due = at + GAP_S
         self._held.append(text)
-        self._kind, self._iteration = kind, iteration
+        self._kind, self._iteration, self._part = kind, iteration, part
         if at >= self._next.get(kind, -inf) - SLACK_S:
             ready += self.flush(at)
         return ready
@@ -66,5 +67,11 @@ class Coalescer:
         text, self._held, self.due = "".join(self._held), [], None
         self._next[self._kind] = max(at, self._next.get(self._kind, -inf)) + GAP_S
         return [
-            RunDelta(run_id=self._run_id, text=text, kind=self._kind, iteration=self._iteration)
+            RunDelta(
+                run_id=self._run_id,
+                text=text,
+                kind=self._kind,
+                iteration=self._iteration,
+                part=self._part,
+            )
         ]

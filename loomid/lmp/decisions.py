@@ -75,6 +75,11 @@ class Claim:
     at: float
     kind: Kind = "approval"
 
+    @property
+    def cancels(self) -> bool:
+        """Whether it says that there is no answer to a question."""
+        return self.kind == "question" and self.answer == "null"
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -195,14 +200,16 @@ class Entry:
 
     def refusal(self) -> AlreadyResolved:
         """What an answer hears that came too late: all that is known (docs/protocol.md)."""
-        told: dict[str, Any] = {"state": self.state}
-        if self.kind == "approval":
-            told["choice"] = self.choice if self.over else self.answer
-        elif self.answer is not None and self.state in ("claimed", "answered"):
-            told["answers"] = msgspec.json.decode(self.answer)
-        if self.over:
-            told |= {"outcome": self.state, "decided_by": self.decided_by}
-        return AlreadyResolved(**told)
+        asked, counts = self.kind == "question", self.state in ("claimed", "answered")
+        error = AlreadyResolved(
+            state=self.state,
+            choice=None if asked else self.choice if self.over else self.answer,
+            answers=msgspec.json.decode(self.answer or "null") if asked and counts else None,
+            outcome=self.state if self.over else None,
+            decided_by=self.decided_by,
+        )
+        error.params = {name: value for name, value in error.params.items() if value is not None}
+        return error
 
 
 def name(told: Required | Resolved) -> str:

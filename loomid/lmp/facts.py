@@ -33,6 +33,8 @@ class GatewayUp:
     ops: list[str] = field(default_factory=list)
     home: str = ""
     """Hermes' home directory; empty: it does not say."""
+    readable: bool = False
+    """Hermes' database in it can be read from here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from loomid.lmp import question_frames
+from loomid.lmp import control_frames, device_frames, history_frames, question_frames
 
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
@@ -80,6 +80,7 @@ class HelloOk(Payload, frozen=True, kw_only=True):
     heartbeat: Heartbeat | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
     storage: Literal["ok", "failing"] | UnsetType = UNSET
+    scopes: list[str] | UnsetType = UNSET
 
 
 class ErrorPayload(Payload, frozen=True, kw_only=True):
@@ -192,6 +193,7 @@ class RunDelta(Payload, frozen=True, kw_only=True):
     text: str
     kind: Literal["text", "reasoning"]
     iteration: int
+    part: str | UnsetType = UNSET
 
 
 class RunText(Payload, frozen=True, kw_only=True):
@@ -200,6 +202,7 @@ class RunText(Payload, frozen=True, kw_only=True):
     run_id: str
     iteration: int
     text: str
+    part: str | UnsetType = UNSET
 
 
 class RunInterim(Payload, frozen=True, kw_only=True):
@@ -216,6 +219,8 @@ class RunToolStarted(Payload, frozen=True, kw_only=True):
     index: int
     call_id: str
     truncated: bool | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    round: int | UnsetType = UNSET
 
 
 class RunToolFinished(Payload, frozen=True, kw_only=True):
@@ -227,6 +232,7 @@ class RunToolFinished(Payload, frozen=True, kw_only=True):
     call_id: str
     duration: float
     """Seconds."""
+    part: str | UnsetType = UNSET
 
 
 class RunCompleted(Payload, frozen=True, kw_only=True):
@@ -235,6 +241,7 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     text: str
     error: str | None
     finished: bool
+    usage: history_frames.Usage | UnsetType = UNSET
 
 
 class RunFailed(Payload, frozen=True, kw_only=True):
@@ -260,6 +267,8 @@ class ApprovalRequired(Payload, frozen=True, kw_only=True):
     session_key_ref: str
     deadline_ts: float | None
     truncated: bool | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    """Of the tool that waits for it."""
     returned: Returned | UnsetType = UNSET
 
 
@@ -326,6 +335,9 @@ CONTROLS: dict[str, type[Payload]] = {
     "run.resume.result": RunResult,
     "approval.resolve.result": ApprovalResolveResult,
     "task.list.result": TaskListResult,
+    **device_frames.CONTROLS,
+    **history_frames.CONTROLS,
+    **control_frames.CONTROLS,
     **question_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
@@ -335,6 +347,9 @@ REQUESTS: dict[str, type[Payload]] = {
     "run.resume": RunResume,
     "approval.resolve": ApprovalResolve,
     "task.list": TaskList,
+    **device_frames.REQUESTS,
+    **history_frames.REQUESTS,
+    **control_frames.REQUESTS,
     **question_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
@@ -363,6 +378,8 @@ class Event(Struct, frozen=True, gc=False):
     cause: tuple[float, float] | None = None
     """When the newest hook before it was called, of its own turn at least, and when we heard of
     that; None: no hook caused it, or which is not known any more."""
+    stored: bytes | None = None
+    """The payload's JSON where that says more than `payload`: a later loomid wrote it."""
 
     @property
     def type(self) -> str:

@@ -34,6 +34,16 @@ def question_id(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
     return f"qst_{_ref(key, 'question', gateway_id, boot, shim_id)}"
 
 
+def turn_id(key: bytes, gateway_id: str, session_id: str, first: int) -> str:
+    """A turn in history, by its session and the number of its first message."""
+    return f"turn_{_ref(key, 'turn', gateway_id, session_id, str(first))}"
+
+
+def seal(key: bytes, purpose: str, text: str) -> str:
+    """What shows that a text was made here for that purpose (lmp/cursors)."""
+    return _ref(key, "seal", purpose, text)
+
+
 def session_key_ref(key: bytes, gateway_id: str, session_key: str) -> str:
     """What `approval.required.session_key_ref` shows."""
     return f"skr_{_ref(key, 'session_key', gateway_id, session_key)}"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import regex  # type: ignore[import-untyped]
 
-from loomid.wire import PREVIEW_CHARS
+from loomid.wire import LIMIT, PREVIEW_CHARS
 
 TITLE_CHARS = 80
 ERROR_CHARS = 500
@@ -26,6 +26,9 @@ def cut(text: str, limit: int = PREVIEW_CHARS) -> Cut:
     """At most `limit` characters of the text, ending where a grapheme cluster ends."""
     if len(text) <= limit:
         return Cut(text, truncated=False)
+    edge = text[max(limit - 1, 0) : limit + 1]
+    if edge.isascii() and edge != "\r\n":
+        return Cut(text[:limit], truncated=True)  # a cluster ends there, whatever came before
     end = 0
     # One character past the limit tells whether the cluster before it goes on.
     for cluster in _CLUSTER.finditer(text[: limit + 1]):
@@ -33,6 +36,18 @@ def cut(text: str, limit: int = PREVIEW_CHARS) -> Cut:
             break
         end = cluster.end()
     return Cut(text[: end or limit], truncated=True)
+
+
+def of_args(args: object) -> str:
+    """What a tool is to do, by its arguments: a line each, a command without its name.
+
+    As much as the plugin passes on of them (`plain` in hermes_shim/facts.py).
+    """
+    if not isinstance(args, dict):
+        return ""
+    some = [(k, v) for k, v in args.items() if isinstance(v, (str, int, float))][:8]
+    told = [(k, v[:LIMIT] if isinstance(v, str) else v) for k, v in some]
+    return "\n".join(f"{v}" if k == "command" else f"{k}: {v}" for k, v in told)[:LIMIT]
 
 
 def title(text: str) -> str:

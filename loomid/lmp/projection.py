@@ -16,6 +16,8 @@ from loomid.lmp.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from msgspec import UnsetType
+
 
 DECISIONS = frozenset({"approval", "question"})
 """What waits for a decision."""
@@ -66,6 +68,7 @@ class _Text:
 
     last: Event
     text: Text
+    part: str | UnsetType
 
 
 @dataclass(slots=True)
@@ -86,6 +89,7 @@ class _Run:
                 text=str(item.text),
                 kind="reasoning" if kind == "reasoning" else "text",
                 iteration=iteration,
+                part=item.part,
             )
             yield Event(payload, item.last.ts, item.last.task_id, item.last.run_id)
 
@@ -119,17 +123,17 @@ class Projection:
         if run is None:
             return
         match event.payload:
-            case frames.RunDelta(text=text, kind=kind, iteration=iteration):
+            case frames.RunDelta(text=text, kind=kind, iteration=iteration, part=part):
                 item = run.shown.get(("text", iteration, kind))
                 if isinstance(item, _Text):
                     item.last = event
                     item.text.add(text)
                 else:
-                    run.shown["text", iteration, kind] = _Text(event, Text(text))
-            case frames.RunText(text=text, iteration=iteration):
+                    run.shown["text", iteration, kind] = _Text(event, Text(text), part)
+            case frames.RunText(text=text, iteration=iteration, part=part):
                 key = ("text", iteration, "text")
                 # Replaced where it stands, so that the causal order stays.
-                run.shown[key] = _Text(event, Text(text))
+                run.shown[key] = _Text(event, Text(text), part)
                 if not text:
                     del run.shown[key]
             case frames.RunInput() | frames.RunInterim(already_streamed=False):

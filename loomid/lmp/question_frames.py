@@ -37,6 +37,8 @@ class QuestionRequired(Payload, frozen=True, kw_only=True):
     intent: str | UnsetType = UNSET
     """`confirm`: a slash command waits for it. Whoever knows it not shows a plain list."""
     deadline_ts: float | UnsetType = UNSET
+    part: str | UnsetType = UNSET
+    """The part of its run that waits for it."""
     returned: Returned | UnsetType = UNSET
 
 

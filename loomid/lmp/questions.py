@@ -126,6 +126,6 @@ def _fault(question: Question, answer: Answer) -> str | None:
 
 def accepted(claim: Claim) -> Result:
     """What the phone hears when its answer won."""
-    verb = "cancel" if claim.answer == "null" else "answer"
+    verb = "cancel" if claim.cancels else "answer"
     payload = QuestionResult(request_id=claim.request_id, question_id=claim.id, state="accepted")
     return f"question.{verb}.result", payload

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from loomid.lmp.turns import Turn
 
 MAX_TURNS = 4_096
+ENDED_KEPT = 2 * MAX_TURNS
+"""Turns that are over, and known as such when more comes of them. Before the last fact of one
+comes, all that were alive beside it may end, and as many that took their places."""
 MAX_WEIGHT = 32 * 2**20
 """Characters."""
 NOTE = 512

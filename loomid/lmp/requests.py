@@ -19,10 +19,12 @@ from loomid.errors import (
     GatewayError,
     GatewayOffline,
     NotPermitted,
+    OutcomeUnknown,
     PhoneError,
     RequestIdReused,
     ReservedText,
     RunNotActive,
+    UnknownModel,
 )
 from loomid.lmp import envelope, frames, ids
 
@@ -165,7 +167,7 @@ def may_have_run(code: str) -> bool:
     return code == "failed" or code not in wire.RESULT_ERRORS
 
 
-class _Declined(GatewayError):
+class Declined(GatewayError):
     """A gateway_error that is not kept: the shim did nothing."""
 
     proves_nothing_ran = True
@@ -183,12 +185,14 @@ def refusal(code: str) -> PhoneError:
             return ReservedText()
         case "not_active":
             return RunNotActive()
-        case "ambiguous" | "not_supported":
+        case "unknown_model":
+            return UnknownModel()
+        case "ambiguous" | "busy" | "title_taken" | "not_found" | "not_supported":
             return NotPermitted(reason=code)
         case _ if may_have_run(code):
             return GatewayError(reason=code[:REASON_CHARS])
         case _:
-            return _Declined(reason=code)
+            return Declined(reason=code)
 
 
 # ── answers on disk ─────────────────────────────────────────────────────────
@@ -206,6 +210,11 @@ def kept(answer: Answer) -> bool:
     return not (isinstance(answer, PhoneError) and answer.proves_nothing_ran)
 
 
+def outcome(answer: Answer) -> str:
+    """What an answer says, in one word: `ok`, or its error's code."""
+    return answer.code if isinstance(answer, PhoneError) else "ok"
+
+
 def dump(answer: Answer) -> bytes:
     """An answer as bytes for the store."""
     if isinstance(answer, PhoneError):
@@ -216,12 +225,15 @@ def dump(answer: Answer) -> bytes:
 
 
 def load(data: bytes) -> Answer:
-    """The answer that `dump` wrote."""
+    """The answer that `dump` wrote; OutcomeUnknown where a later loomid has words of its own."""
     stored = msgspec.json.decode(data, type=_Stored)
     code = stored.type.removeprefix("error:")
-    if code != stored.type:
-        return PhoneError.codes[code](stored.message, **stored.params)
-    return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+    try:
+        if code != stored.type:
+            return PhoneError.codes[code](stored.message, **stored.params)
+        return stored.type, msgspec.json.decode(stored.payload, type=frames.CONTROLS[stored.type])
+    except (KeyError, msgspec.ValidationError):
+        return OutcomeUnknown()
 
 
 def same_request(stored: bytes, now: bytes) -> None:

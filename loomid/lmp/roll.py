@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from loomid.lmp import ids
+from loomid.lmp.quota import ENDED_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from loomid.lmp.host import Host
     from loomid.lmp.run import RunView
     from loomid.lmp.turns import Turn
-
-ENDED_KEPT = 1_000
 
 
 class Roll:

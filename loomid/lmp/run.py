@@ -21,8 +21,10 @@ from loomid.lmp.frames import (
     RunText,
     TaskUpdated,
 )
+from loomid.lmp.parts import Rounds
 from loomid.lmp.preview import cut
 from loomid.lmp.text import Change, Iteration
+from loomid.lmp.usage import Tally
 
 if TYPE_CHECKING:
     from loomid.lmp.endings import Ending
@@ -58,6 +60,8 @@ class Run:
         """Approvals and questions that this run waits for."""
         self._host = host
         self.outgoing = Coalescer(self.run_id, host.dropped)
+        self.rounds = Rounds()
+        self.tally = Tally()
 
     @property
     def live(self) -> bool:
@@ -96,7 +100,9 @@ class Run:
 
     def next_iteration(self) -> Iteration:
         """A new place for an answer of the model."""
-        iteration = Iteration(len(self.iterations) + 1)
+        last = self.last
+        round_ = self.rounds.answer(after_tools=last is not None and last.asks_for_tools)
+        iteration = Iteration(len(self.iterations) + 1, round_)
         self.iterations.append(iteration)
         return iteration
 
@@ -123,9 +129,11 @@ class Run:
         if change.restated or (kind == "text" and iteration is not self.last):
             # No delta of an iteration may follow those of a later one.
             text = iteration.text.text
-            self.tell(out, RunText(run_id=self.run_id, iteration=iteration.number, text=text))
+            number, part = iteration.number, iteration.part["text"]
+            self.tell(out, RunText(run_id=self.run_id, iteration=number, text=text, part=part))
             return
-        for delta in self.outgoing.add(out.at, kind, iteration.number, change.text):
+        part = iteration.part[kind]
+        for delta in self.outgoing.add(out.at, kind, iteration.number, part, change.text):
             self._emit(out, delta)
 
     def input(self, out: Folding, text: str, origin: Origin) -> None:
@@ -148,6 +156,7 @@ class Run:
         """A tool begins. The text before it was an interim one, whether or not the hook for
         that has come (it may be late, and 0.19 has none)."""
         self.interim(out, iteration, iteration.text.text)
+        iteration.asks_for_tools = True
         self.tell(out, tool.start(self.run_id, iteration))
 
     def waits(self, out: Folding, name: str, *, pending: bool) -> None:
@@ -170,6 +179,7 @@ class Run:
                 text=self.last.text.text if self.last is not None else "",
                 error=ending.error,
                 finished=ending.finished,
+                usage=self.tally.usage(),
             )
             self.tell(out, payload)
         self.ended_at = out.at

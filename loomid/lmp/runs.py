@@ -115,6 +115,8 @@ class Runs:
         reason, surplus = self._quota.surplus(self._turns, len(self._turns))
         for turn in surplus:
             self._evict(out, turn, reason)
+        for owner in self._asking.surplus():
+            self._release(out, owner)
         return Outcome(
             events=tuple(out.events),
             retain=self._host.retention.keep(out.arrival, out.touched - out.gone),

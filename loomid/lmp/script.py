@@ -63,7 +63,7 @@ class Script:
         """Do this after that attempt's text and after all that waits already.
 
         A later attempt may be streaming by then; its text need not be waited for. What is of
-        no attempt (an approval, a message) must be told even when the end waits already.
+        no attempt (an approval, a message) must be told even when the end waits already, or much.
         Dropped when far too much waits.
         """
         if attempt is None and self._end is not None:
@@ -72,7 +72,7 @@ class Script:
         waits = any(isinstance(step, Step) or step is attempt for step in self._steps)
         if not waits and self._run.begun:
             act(out)
-        elif len(self._steps) < MAX_STEPS:
+        elif attempt is None or len(self._steps) < MAX_STEPS:
             self._steps.append(Step(out.at, act))
         else:
             self._dropped["too_many_steps"] += 1
@@ -162,6 +162,8 @@ class Script:
         """Say what is still missing of this attempt's text, as Hermes gives it."""
         attempt.settled = True
         iteration, truth = attempt.iteration, attempt.truth
+        if iteration is not None and attempt.asked_for_tools:
+            iteration.asks_for_tools = True
         if iteration is not None and truth is not None:
             self._run.show(out, iteration, "text", iteration.text.settle(truth))
             iteration.certain = True

@@ -161,8 +161,12 @@ class Iteration:
     place, so that a retry's text is not shown twice.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, round_: int) -> None:
         self.number = number
+        self.round = round_
+        self.part = {"text": f"text:{round_}", "reasoning": f"reasoning:{round_}"}
+        """Of each kind of text, its part's id."""
+        self.asks_for_tools = False
         self.text = Track()
         self.reasoning = Track(retractable=False)
         self.tools = 0

@@ -13,6 +13,7 @@ from loomid.lmp.preview import cut
 if TYPE_CHECKING:
     from loomid import wire
     from loomid.lmp.attempts import Attempt
+    from loomid.lmp.parts import Rounds
     from loomid.lmp.text import Iteration
 
 _OK = frozenset({"ok", "success", "completed"})
@@ -25,6 +26,7 @@ class Tool:
     fact: wire.ToolStarted
     t: float
     attempt: Attempt
+    part: str
     iteration: int = 0
     index: int = 0
     shown: bool = False
@@ -42,6 +44,8 @@ class Tool:
             index=self.index,
             call_id=self.fact.call_id,
             truncated=preview.truncated or UNSET,
+            part=self.part,
+            round=iteration.round,
         )
 
     def finish(self, run_id: str, fact: wire.ToolEnded, t: float) -> RunToolFinished:
@@ -55,6 +59,7 @@ class Tool:
             index=self.index,
             call_id=self.fact.call_id,
             duration=max(seconds, 0.0),
+            part=self.part,
         )
 
 
@@ -65,17 +70,24 @@ class Tools:
         self.open: dict[str, Tool] = {}
         self._known: set[tuple[str, str]] = set()
 
-    def start(self, fact: wire.ToolStarted, t: float, attempt: Attempt) -> Tool | None:
+    def start(
+        self, fact: wire.ToolStarted, t: float, attempt: Attempt, rounds: Rounds
+    ) -> Tool | None:
         """A call begins; None if that very call is open already."""
         if fact.call_id in self.open:
             return None
-        tool = self.open[fact.call_id] = Tool(fact, t, attempt)
+        tool = self.open[fact.call_id] = Tool(fact, t, attempt, rounds.tool(fact.call_id))
         self._known.add((fact.tool, fact.preview.strip()))
         return tool
 
     def end(self, call_id: str) -> Tool | None:
         """A call ended; None if its start never came."""
         return self.open.pop(call_id, None)
+
+    def part(self, call_id: str | None) -> str | None:
+        """The part of a call that is open."""
+        tool = self.open.get(call_id or "")
+        return None if tool is None else tool.part
 
     def is_progress(self, text: str) -> bool:
         """Whether a plain message of the gateway is its chatter about a tool.

@@ -92,6 +92,7 @@ class Work:
         attempt = self._attempt(fact.call, out.at)
         if attempt.api_end is None:
             attempt.api_end = self._api_end = fact
+            self._run.tally.add(fact.usage, fact.context_length)
             attempt.close(out.at)
             self.failure = None
 
@@ -111,7 +112,7 @@ class Work:
         attempt = self._attempt(fact.call, out.at)
         attempt.used_tools = True
         self.failure = None
-        tool = self.tools.start(fact, out.t, attempt)
+        tool = self.tools.start(fact, out.t, attempt, self._run.rounds)
         if tool is None:
             self._dropped["duplicate"] += 1
         else:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from loomid.lmp import pairing
 from loomid.store import Store
-from loomid.vault import Device
+from loomid.vault import ADD_DEVICE, Device, device_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,7 @@ async def pair(path: Path, count: int) -> list[tuple[str, str]]:
         device = Device(
             device_id, "phone", pairing.digest(credential), 0, time.time(), confirmed=True
         )
-        rows.append(astuple(device))
+        rows.append(device_row(device))
         hello = {
             "protocol_version": 1,
             "device_id": device_id,
@@ -36,9 +35,5 @@ async def pair(path: Path, count: int) -> list[tuple[str, str]]:
         first = json.dumps({"v": 1, "type": "hello", "payload": hello})
         words.append((first, first.replace('"device_info"', '"last_seq": ?, "device_info"')))
     async with await Store.open(path, time.time) as store:
-        await store.safe.write(
-            lambda line: line.executemany(
-                "INSERT INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            )
-        )
+        await store.safe.write(lambda line: line.executemany(ADD_DEVICE, rows))
     return words

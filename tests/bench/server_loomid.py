@@ -41,7 +41,7 @@ async def publish(server: Server, order: Order) -> dict[str, int]:
             if due == 0:
                 await asyncio.sleep(order.pause(since, sent))
                 continue
-            if order.rate == 0 and max(s.lag for s in server.hub.devices()) > AHEAD:
+            if order.rate == 0 and max(s.lag for s in server.hub.desk.devices()) > AHEAD:
                 await asyncio.sleep(0.001)
                 continue
             first = order.first + sent

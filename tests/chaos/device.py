@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ SEEN_KEPT = 8_000
 WINDOW = 400
 """Who missed no more than this must not be told `truncated` (docs/protocol.md says 512; the
 witness may not have seen the newest)."""
-RECENT = 64
 AHEAD = 10**10
 ABSURD = 2**51 + 5
 """A last_seq that no server of this kind has given; it is refused."""
@@ -36,7 +35,7 @@ class Stored:
     view: View
     at: int
     whole: bool
-    recent: tuple[int, ...] = ()
+    recent: tuple[float, tuple[int, ...]] = (0.0, ())
 
 
 @dataclass(slots=True)
@@ -72,7 +71,8 @@ class Device:
         self._amid = False  # a snapshot has begun and is not complete
         self._unsure = False  # the last snapshot was cut off
         self._lasting: list[int] = []
-        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._told_at = 0.0  # the time of the last task.updated
+        self._recent: list[int] = []  # all of that time
         self._went_back = False
         self._resuming = Resuming("right", None, None)
         self._after: int | None = None
@@ -102,7 +102,8 @@ class Device:
     def _go_back(self, stored: Stored) -> None:
         self._went_back = True
         self.seq, self.view = stored.seq, stored.view.copy()
-        self._recent = deque(stored.recent, RECENT)
+        self._told_at, recent = stored.recent
+        self._recent = list(recent)
         self.follower.back_to(stored.at, whole=stored.whole)
 
     def greeted(self, frame: Frame, era: int, *, snapshot: bool) -> None:
@@ -210,6 +211,9 @@ class Device:
         when two runs of it end at once: these are counted."""
         if frame.type != "task.updated":
             return frame.content
+        if frame.ts != self._told_at:
+            self._told_at = frame.ts
+            self._recent.clear()
         self._recent.append(frame.content)
         return hash((frame.content, self._recent.count(frame.content)))
 
@@ -227,7 +231,7 @@ class Device:
         self.follower.event(seen)
         at = self.follower.at
         if at is not None and not self.follower.behind and self._rng.random() < CHECKPOINT_ODDS:
-            recent = tuple(self._recent)
+            recent = self._told_at, tuple(self._recent)
             self._older = Stored(frame.seq, self.view.copy(), at, self.follower.whole, recent)
 
 

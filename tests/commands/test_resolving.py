@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.errors import AlreadyResolved
+from loomid.lmp import asks
 from loomid.lmp.requests import refusal
 from tests.support.answering import PHONE, TABLET, Host, Side
 from tests.support.waiting import until
@@ -32,6 +33,27 @@ async def test_accepted_before_hermes_has_answered(side: Side, host: Host) -> No
     assert (entry.state, entry.answer, entry.shown_to) == ("claimed", "deny", PHONE.device_id)
     host.answer(host.commands[0])
     await side.decided("s1")
+
+
+async def test_one_that_is_too_many_can_be_answered_by_nobody(
+    side: Side, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asks, "MAX_ASKS", 2)
+    for name in ("s1", "s2", "s3"):
+        host.ask(name)
+    await side.asked("s2")
+    (gateway,) = side.pump.runs.values()
+    await until(lambda: gateway.dropped["too_many_approvals"])
+    body = {"approval_id": side.approval_id("s3"), "choice": "once", "request_id": "r1"}
+    assert (await side.refused("approval.resolve", **body)).code == "unknown_approval"
+    assert await side.ledger.get(side.approval_id("s3")) is None
+    assert len(side.waiting()) == 2
+    host.decide("s1", "deny")
+    await side.decided("s1")
+    host.ask("s4")
+    await side.ask("approval.resolve", **{**body, "approval_id": await side.asked("s4")})
+    await side.decided("s4")
+    assert [command.args["approval_id"] for command in host.ops("approve")] == ["s4"]
 
 
 async def test_the_first_of_many_phones_wins(side: Side, host: Host) -> None:

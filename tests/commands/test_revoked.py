@@ -25,7 +25,7 @@ async def test_its_claim_is_settled_after_a_restart(
         await side.online(host)
         host.ask("s1")
         body = await side.only_claimed("s1")
-        await side.vault.remove_device(PHONE.device_id)
+        await side.vault.remove_device(PHONE.device_id, "loomictl", time.time())
     async with Side(tmp_path) as side:
         await until(lambda: not side.under_way)
         assert (await side.entry(body["approval_id"])).waits
@@ -41,7 +41,7 @@ async def test_it_claims_nothing_any_more(side: Side, host: Host) -> None:
     claim = side.ledger.claim
 
     async def revoked_first(*claims: Any) -> None:
-        await side.vault.remove_device(PHONE.device_id)
+        await side.vault.remove_device(PHONE.device_id, "loomictl", time.time())
         await claim(*claims)
 
     side.ledger.claim = revoked_first  # type: ignore[method-assign]
@@ -59,7 +59,7 @@ async def test_nothing_of_it_is_kept_once_that_is_settled(side: Side, host: Host
     body = {"approval_id": await side.asked("s1"), "choice": "once", "request_id": "r1"}
     await side.ask("approval.resolve", **body)
     await until(lambda: host.commands)
-    await side.vault.remove_device(PHONE.device_id)
+    await side.vault.remove_device(PHONE.device_id, "loomictl", time.time())
     await side.log._store.tidy.forget_rest(time.time() + 9)
     assert await side.vault.open_requests() != []
     host.answer(host.commands[0])

@@ -46,7 +46,7 @@ async def test_a_message_without_a_task_begins_one(side: Side, host: Host) -> No
 async def test_modes_and_commands_are_passed_on(side: Side, host: Host, mode: str) -> None:
     await side.ask("session.send", text="/new", request_id="r1", mode=mode)
     await side.ask("session.send", text="/new", request_id="r2", mode=mode, command=True)
-    assert [command.args["mode"] for command in host.commands] == [mode, "command"]
+    assert [command.args["mode"] for command in host.ops("inject")] == [mode, "command"]
 
 
 async def test_the_home_task_takes_messages(side: Side, host: Host) -> None:

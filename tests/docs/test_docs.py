@@ -118,7 +118,8 @@ def test_every_exit_status():
 def leaves(command, *path):
     if not isinstance(command, click.Group):
         return {path: command}
-    return {
+    itself = {path: command} if command.invoke_without_command else {}
+    return itself | {
         found: leaf
         for name, sub in command.commands.items()
         for found, leaf in leaves(sub, *path, name).items()

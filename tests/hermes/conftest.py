@@ -78,7 +78,7 @@ def world(release: Release, model: Model) -> Iterator[World]:
     """A gateway and a daemon, shared by the tests of a module."""
     with (
         tempfile.TemporaryDirectory(prefix="lo-") as name,
-        World(release, Path(name), model.url) as running,
+        World(release, Path(name), model) as running,
     ):
         yield running
 

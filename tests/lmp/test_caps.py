@@ -115,6 +115,22 @@ def test_turns_without_end_block_no_new_one():
     assert it.runs.dropped["late"] == 1
 
 
+def test_a_run_that_was_given_up_does_not_begin_again():
+    """Hermes goes on with turns that made room for others, whose places others took in turn."""
+    it = driver()
+    begin(it, "s0:s0:old")
+    for i in range(2 * quota.MAX_TURNS):
+        it.fact(asked(turn=f"s1:s1:t{i}"), dt=0.0001)
+    given_up = [*it.ended]
+    assert given_up[0] == "s0:s0:old"
+    assert len(given_up) > quota.MAX_TURNS
+    it.events.clear()
+    for turn in given_up:
+        it.facts([asked(2, turn), wire.Delta(turn, 2, "late", "text"), ended(turn)], dt=0.0)
+    assert it.events == []
+    assert it.runs.dropped["late"] == 3 * len(given_up)
+
+
 def test_ended_runs_go_before_live_ones(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quota, "MAX_TURNS", 16)
     it = driver()

@@ -33,7 +33,7 @@ def play(
             out += [(at, frame.kind, frame.text) for frame in coalescer.flush(at)]
         now += gap
         taken.append((now, kind, text))
-        out += [(now, f.kind, f.text) for f in coalescer.add(now, kind, 1, text)]
+        out += [(now, f.kind, f.text) for f in coalescer.add(now, kind, 1, "text:0", text)]
     if coalescer.due is not None:
         at = coalescer.due
         out += [(at, frame.kind, frame.text) for frame in coalescer.flush(at)]
@@ -77,9 +77,9 @@ def test_the_newest_text_of_a_frame_is_new() -> None:
 
 def test_iterations_are_kept_apart() -> None:
     coalescer = Coalescer("run", Counter())
-    coalescer.add(1.0, "text", 1, "a")
-    coalescer.add(1.0, "text", 1, "b")
-    (frame,) = coalescer.add(1.0, "text", 2, "c")
-    assert (frame.text, frame.iteration) == ("b", 1)
+    coalescer.add(1.0, "text", 1, "text:0", "a")
+    coalescer.add(1.0, "text", 1, "text:0", "b")
+    (frame,) = coalescer.add(1.0, "text", 2, "text:1", "c")
+    assert (frame.text, frame.iteration, frame.part) == ("b", 1, "text:0")
     assert [f.text for f in coalescer.flush(1.0)] == ["c"]
     assert coalescer.flush(1.0) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import regex  # type: ignore[import-untyped]
 from hypothesis import given, settings, strategies as st
 
 from loomid.lmp.preview import COMMAND_BYTES, cut, head_and_tail, title
@@ -43,3 +44,15 @@ def test_head_and_tail() -> None:
     assert truncated
     assert text[0] + text[-1] == "ab"
     assert len(text.encode()) <= COMMAND_BYTES
+
+
+@settings(max_examples=300)
+@given(
+    st.text(st.sampled_from("ab \r\n\u0301\u200d👩🇩🇪\u0600각ᄀ"), max_size=24), st.integers(1, 20)
+)
+def test_a_cut_is_where_a_cluster_ends(text: str, limit: int) -> None:
+    ends = {found.end() for found in regex.finditer(r"\X", text)}
+    fitting = [end for end in ends if end <= limit]
+    short, _ = cut(text, limit)
+    if len(text) > limit and fitting:
+        assert len(short) == max(fitting)

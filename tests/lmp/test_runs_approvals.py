@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loomid import wire
-from loomid.lmp.asks import MAX_ASKS
+from loomid.lmp import facts, ids
+from loomid.lmp.asks import KEEP_S, MAX_ASKS, MAX_BYTES
 from loomid.lmp.facts import GatewayLost
+from loomid.lmp.frames import ApprovalRequired, Notification
 from loomid.lmp.preview import COMMAND_BYTES
-from tests.support.folding import Driver, brief
+from loomid.lmp.script import MAX_STEPS
+from tests.support.folding import KEY as DRIVEN, Driver, brief
 from tests.support.plain import KEY, answered, asked, driver, ended, started
+
+if TYPE_CHECKING:
+    from loomid.lmp.frames import Event
+    from loomid.lmp.runs import Runs
 
 ALL = ["once", "session", "always", "deny"]
 
@@ -198,12 +205,93 @@ def test_asked_before_the_run_began() -> None:
     ]
 
 
-def test_approvals_without_end_are_not_kept() -> None:
+def required(events: list[Event]) -> list[str]:
+    return [e.payload.approval_id for e in events if isinstance(e.payload, ApprovalRequired)]
+
+
+def waiting(d: Driver, approval_ids: list[str]) -> list[str]:
+    """Those that can be answered now, and after a restart as well."""
+    found = [[a for a in approval_ids if _waits(runs, a)] for runs in (d.runs, d.recovered())]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def _waits(runs: Runs, approval_id: str) -> bool:
+    view = runs.asked(approval_id)
+    return view is not None and view.pending
+
+
+def test_of_too_many_approvals_phones_are_told_that_they_cannot_answer() -> None:
     d = driver()
     for i in range(MAX_ASKS + 10):
+        d.fact(ask(f"ask{i}", turn_id=None, command=f"rm {i}"), dt=0.001)
+    assert d.runs.dropped["too_many_approvals"] == 10
+    assert len(required(d.events)) == MAX_ASKS
+    assert len(waiting(d, required(d.events))) == MAX_ASKS
+    told: list[Any] = [e.payload for e in d.events if isinstance(e.payload, Notification)]
+    assert [p.text.splitlines()[-1] for p in told] == [f"rm {MAX_ASKS + i}" for i in range(10)]
+    assert {(p.source, p.requires_attention) for p in told} == {("loomid", True)}
+    assert "Hermes only" in told[0].text
+    beyond = ids.approval_id(DRIVEN, "gw", "boot", f"ask{MAX_ASKS}")
+    assert waiting(d, [beyond]) == []
+    d.events.clear()
+    d.fact(wire.ApprovalDone(f"ask{MAX_ASKS}", "once", None))
+    assert d.events == []
+    d.fact(ask("ask3", turn_id=None))
+    assert d.events == []
+    d.facts([wire.ApprovalDone("ask3", "deny", None), ask("more", turn_id=None)])
+    assert [e.type for e in d.events] == ["approval.resolved", "approval.required"]
+
+
+def test_approvals_are_bounded_in_size_too() -> None:
+    d = driver()
+    huge = "x" * 250_000
+    for i in range(100):
+        d.fact(ask(f"ask{i}", turn_id=None, command=huge), dt=0.001)
+    kept = len(required(d.events))
+    assert kept == -(-MAX_BYTES // len(facts.dump(ask("ask10", turn_id=None, command=huge))))
+    assert len(waiting(d, required(d.events))) == kept
+    assert d.runs.dropped["too_many_approvals"] == 100 - kept
+
+
+@pytest.mark.parametrize("command", ["rm", "x" * 100_000])
+def test_those_that_were_decided_make_room(command: str) -> None:
+    d = driver()
+    for i in range(MAX_ASKS + 100):
+        d.facts([ask(f"ask{i}", turn_id=None, command=command)], dt=0.001)
+        d.facts([wire.ApprovalDone(f"ask{i}", "deny", None)], dt=0.001)
+    assert len(required(d.events)) == MAX_ASKS + 100
+    assert d.runs.dropped["too_many_approvals"] == 0
+    assert len(d.stored) <= 2 * MAX_ASKS + 2
+    assert sum(len(facts.dump(arrival.fact)) for _, arrival in d.stored) < MAX_BYTES + 500_000
+    assert waiting(d, required(d.events)) == []
+    d.wait(KEEP_S + 1)
+    assert len(d.stored) == 1
+
+
+def test_a_gateway_that_is_lost_decides_all_at_once() -> None:
+    d = driver()
+    for i in range(MAX_ASKS):
         d.fact(ask(f"ask{i}", turn_id=None))
-    assert len(d.events) == MAX_ASKS
-    assert d.runs.dropped["too_many_asked"] == 10
+    d.events.clear()
+    d.fact(GatewayLost())
+    assert brief(d.events)[1:] == [["resolved", "deny", "agent", "lost"]] * MAX_ASKS
+    d.wait(KEEP_S + 1)
+    assert {arrival.kind for _, arrival in d.stored} == {"gateway.up", "gateway.lost"}
+
+
+def test_asked_when_very_much_waits_to_be_told() -> None:
+    d = driver()
+    d.facts([started(), asked(), *answered("so")[:2]])
+    for i in range(MAX_STEPS + 10):
+        d.fact(wire.ToolStarted("s1:s1:t1", "s1", 1, f"c{i}", "terminal", "ls"))
+    d.events.clear()
+    d.facts([ask(), wire.ApprovalDone("ask1", "deny", None)])
+    d.wait(5)
+    assert d.runs.dropped["too_many_steps"] > 0
+    assert brief(e for e in d.events if e.type.startswith("approval."))[1:] == [
+        ["resolved", "deny", "local", "applied"]
+    ]
 
 
 def test_asked_and_decided_while_the_end_waits_for_text() -> None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from loomid import positions
 from loomid.lmp import envelope
 from loomid.lmp.frames import Event
 from loomid.log import Batch, Log
 from loomid.store import Store
 from loomid.vault import Vault
+from tests.support import disk
 from tests.support.log import (
     arrival,
     completed,
@@ -83,6 +85,42 @@ async def test_a_locked_database(path: Path, caplog: pytest.LogCaptureFixture):
     assert said == [logging.ERROR, logging.WARNING]
     async with open_log(path) as log:
         assert await texts(log, start) == ["before", "a", "b"]
+
+
+async def told_while_it_hangs(log: Log, storing: asyncio.Task[None]) -> None:
+    """Before a commit has come to its transaction; control frames pass it."""
+    await until(lambda: log.health.failing_since is not None)
+    assert log.health.reason == "too slow"
+    assert log.take_position() <= log.visible
+    assert not storing.done()
+
+
+async def test_a_lock_while_positions_are_reserved(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(positions, "BLOCK", 8)
+    async with open_log(path) as log, asyncio.TaskGroup() as group:
+        start = log.visible
+        await push(log, *"abcde")
+        with disk.locked(path):
+            storing = group.create_task(push(log, *"vwxyz"))
+            await told_while_it_hangs(log, storing)
+        await storing
+        assert log.health.failing_since is None
+        assert await texts(log, start) == [*"abcdevwxyz"]
+
+
+async def test_a_disk_that_hangs_while_room_is_made(tmp_path: Path):
+    ext4 = disk.Ext4(tmp_path / "image", tmp_path / "mounted")
+    with ext4.mounted() as place:
+        async with open_log(place / "loomid.db") as log, asyncio.TaskGroup() as group:
+            start = log.visible
+            await push(log, "a")
+            log.upkeep.room.wrote(2**40)
+            with ext4.frozen():
+                storing = group.create_task(push(log, "b"))
+                await told_while_it_hangs(log, storing)
+            await storing
+            assert log.health.failing_since is None
+            assert await texts(log, start) == ["a", "b"]
 
 
 async def test_a_failed_attempt_burns_no_positions(path: Path):

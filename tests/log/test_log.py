@@ -13,6 +13,7 @@ import pytest
 
 from loomid.database import FILE_MARK
 from loomid.lmp import envelope, facts
+from loomid.lmp.quota import ENDED_KEPT
 from loomid.log import Batch, Gone
 from loomid.positions import BLOCK, Exhausted
 from loomid.store import Store
@@ -393,9 +394,11 @@ async def test_of_a_gateway_that_fails_at_each_start_few_boots_are_kept(path: Pa
 
 async def test_the_last_ended_turns_are_known(path: Path):
     async with await Store.open(path, time.time) as store, open_log(path) as log:
-        for i in range(1100):
-            await log.commit(Batch(release=[("gw", f"t{i}")]))
+        for gateway in ("gw", "other"):
+            most = ENDED_KEPT + 100 * (gateway == "gw")
+            await log.commit(Batch(release=[(gateway, f"t{i}") for i in range(most)]))
         await log.commit(Batch(release=[("gw", "t500")]))
-        ended = (await store.ended())["gw"]
-        assert ended == [*(f"t{i}" for i in range(100, 1100) if i != 500), "t500"]
-        assert len(ended) == 1000
+        await log.upkeep.forget()
+        ended = await store.ended()
+    assert ended["gw"] == [*(f"t{i}" for i in range(100, ENDED_KEPT + 100) if i != 500), "t500"]
+    assert len(ended["gw"]) == len(ended["other"]) == ENDED_KEPT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
 import time
@@ -187,6 +188,29 @@ async def test_a_fact_of_our_own_time_ends_the_catching_up(tmp_path: Path, host:
         host.link.emit("delta", delta(" two"))
         host.link.emit("delta", delta(" three"))
         await until(lambda: text_of(half.shown()) == "one two three")
+
+
+async def test_what_a_newer_process_tells_meanwhile_has_its_own_time(tmp_path: Path):
+    """The older one was killed while loomid was away, and is not yet known to be gone."""
+    with linked(tmp_path) as host:
+        async with pumping(tmp_path) as half:
+            host.link.emit("turn.started", turn_started())
+            host.link.emit("stream.started", stream_started())
+            await until(lambda: stored(half, "stream.started"))
+            start = half.start
+    with linked(tmp_path, boot="boot2") as newer:
+        for n in range(3):
+            t, turn = time.time() + 0.001 * n, {"turn_id": f"n{n}"}
+            body = turn_started() | turn | {"session_key": f"k{n}"}
+            newer.link._queue.put(("turn.started", t, body))
+            newer.link._queue.put(("stream.started", t, stream_started() | turn))
+        async with pumping(tmp_path) as half:
+            half.start = start
+            await until(lambda: types(half.shown()).count("run.started") == 4)
+            told = half.log.read(half.start, 999)
+            begun = [one.parts for one in told if one.type == "run.started"]
+            times = {re.search(rb'"ts":([0-9.]+)', parts)[1] for parts in begun}
+            assert len(times) == 4
 
 
 async def test_an_inventory_is_not_waited_for_for_ever(tmp_path: Path, host: Host):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loomid.lmp import scopes
 from loomid.log import Batch
 from loomid.store import Store
-from loomid.vault import Device, Intent, Request, TaskRow, Vault
+from loomid.vault import Device, Intent, Request, TaskRow, Token, Vault
 from tests.support.log import open_log
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ INTENT = Intent("session.send", "cmd_1", "gw", "boot", 7.0)
 
 
 async def pair(vault: Vault, name: str) -> Device:
-    await vault.add_token(name.encode(), 100.0, None, 1.0)
+    await vault.add_token(name.encode(), Token(100.0, None, scopes.ALL), 1.0)
     assert await vault.redeem(name.encode(), device(name), 50.0) == "ok"
     return device(name)
 
@@ -47,7 +48,7 @@ async def test_the_secret_is_made_once(path: Path):
 
 
 async def test_a_token_pairs_one_device(vault: Vault):
-    await vault.add_token(b"token", 100.0, "kitchen", 1.0)
+    await vault.add_token(b"token", Token(100.0, "kitchen", scopes.ALL), 1.0)
     results = await asyncio.gather(
         *(vault.redeem(b"token", device(str(i)), 50.0) for i in range(8))
     )
@@ -58,7 +59,7 @@ async def test_a_token_pairs_one_device(vault: Vault):
 async def test_two_processes_redeem_one_token(path: Path):
     async with await Store.open(path, time.time) as one, await Store.open(path, time.time) as two:
         for i in range(20):
-            await Vault(one).add_token(b"%d" % i, 100.0, None, 1.0)
+            await Vault(one).add_token(b"%d" % i, Token(100.0, None, scopes.ALL), 1.0)
             results = await asyncio.gather(
                 Vault(one).redeem(b"%d" % i, device(f"a{i}"), 50.0),
                 Vault(two).redeem(b"%d" % i, device(f"b{i}"), 50.0),
@@ -68,7 +69,7 @@ async def test_two_processes_redeem_one_token(path: Path):
 
 
 async def test_tokens_that_pair_nobody(vault: Vault):
-    await vault.add_token(b"old", 10.0, None, 1.0)
+    await vault.add_token(b"old", Token(10.0, None, scopes.ALL), 1.0)
     assert await vault.redeem(b"never", device("a"), 5.0) == "unknown"
     assert await vault.redeem(b"old", device("a"), 10.0) == "expired"
     await vault.prune_tokens(before=11.0)
@@ -81,8 +82,8 @@ async def test_what_changes_of_a_device(vault: Vault):
     await vault.set_base(paired.device_id, 77)
     await vault.confirm_device(paired.device_id)
     await vault.seen(paired.device_id, 9.5, "Pixel", "15", "1.0")
-    assert await vault.rename_device(paired.device_id, "b")
-    assert not await vault.rename_device("dev_nobody", "b")
+    assert await vault.change_device(paired.device_id, {"name": "b"}, [])
+    assert not await vault.change_device("dev_nobody", {"name": "b"}, [])
     assert await vault.devices() == [
         replace(
             paired,
@@ -96,8 +97,8 @@ async def test_what_changes_of_a_device(vault: Vault):
         )
     ]
     await vault.begin(paired.device_id, "r", b"f", INTENT)
-    assert await vault.remove_device(paired.device_id)
-    assert not await vault.remove_device(paired.device_id)
+    assert await vault.remove_device(paired.device_id, "loomictl", 9.0)
+    assert not await vault.remove_device(paired.device_id, "loomictl", 9.0)
     assert await vault.devices() == []
     assert await vault.open_requests() == []
 
@@ -112,7 +113,7 @@ async def test_a_request_is_begun_once(vault: Vault):
     again = await vault.begin("dev", "r", b"other", INTENT)
     assert again == replace(standing, state="done", answer=b"answer")
     assert await vault.begin("dev2", "r", b"f", INTENT) is None
-    await vault.forget("dev", "r")
+    await vault.forget("dev", "r", "ok")
     assert await vault.begin("dev", "r", b"f", INTENT) is None
 
 

@@ -92,7 +92,7 @@ def main() -> int:
                 continue
             with (
                 tempfile.TemporaryDirectory(prefix="lo-") as folder,
-                World(release, Path(folder), model.url) as world,
+                World(release, Path(folder), model) as world,
             ):
                 tally.play(release, world)
     for burner in burners:

@@ -72,6 +72,26 @@ async def approval_timeout(player: Player) -> None:
 
 
 @scenario
+async def may_not_approve(player: Player) -> None:
+    """Neither by an answer nor by Hermes' own command; then its owner allows it."""
+    await player.allow("send")
+    started, approval = await asked(player)
+    assert approval.payload["choices"]
+    refused = await resolve(player, approval, "once")
+    assert refused.payload["code"] == "not_permitted"
+    assert refused.payload["params"]["needs"] == "approve"
+    task_id = started.payload["task_id"]
+    command = await player.request("session.send", task_id=task_id, text="/approve", command=True)
+    assert command.payload["code"] == "not_permitted"
+    await player.allow("send", "approve")
+    answer = await resolve(player, approval, "once")
+    assert answer.payload["state"] == "accepted", answer.payload
+    resolved = await player.event("approval.resolved", approval_id=approval.payload["approval_id"])
+    assert (resolved.payload["choice"], resolved.payload["outcome"]) == ("once", "applied")
+    await player.ended(started.payload["run_id"])
+
+
+@scenario
 async def bad_choice(player: Player) -> None:
     started, approval = await asked(player)
     for word in ("yes", "no", "approve", "ONCE", ""):

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.matrix import approvals, questions, turns
+from tests.matrix import approvals, branching, past, questions, steering, turns
 from tests.matrix.rows import SCENARIOS, words
 
-__all__ = ["SCENARIOS", "approvals", "questions", "turns", "words"]
+__all__ = [
+    "SCENARIOS",
+    "approvals",
+    "branching",
+    "past",
+    "questions",
+    "steering",
+    "turns",
+    "words",
+]

@@ -17,6 +17,8 @@ from tests.support.phone import Connection, Got, Phone
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.support.model import Model
+
 RUN_S = 60.0
 APPROVAL_S = 6
 _serial = itertools.count(1)
@@ -25,17 +27,28 @@ _serial = itertools.count(1)
 class World:
     """A gateway, a daemon and what they need; used with `with`, shared by scenarios."""
 
-    def __init__(self, release: Release, folder: Path, model_url: str) -> None:
+    def __init__(self, release: Release, folder: Path, model: Model) -> None:
         self.release = release
+        self.model = model
         (folder / "loomid").mkdir()
         self.daemon = Daemon(folder / "loomid")
         self.gateway = Gateway(
             release,
             folder / "hermes",
-            model_url,
+            model.url,
             self.daemon.hermes_endpoint,
             other=True,
-            config={"approvals": {"timeout": APPROVAL_S, "gateway_timeout": APPROVAL_S}},
+            config={
+                "approvals": {"timeout": APPROVAL_S, "gateway_timeout": APPROVAL_S},
+                "providers": {
+                    "second": {
+                        "name": "Second",
+                        "api": f"{model.url}/second",
+                        "api_key": "test",
+                        "models": {"m2": {}, "m3": {}},
+                    }
+                },
+            },
         )
         self.seen: set[str] = set()
         """The types of frames that phones got in this world."""
@@ -97,6 +110,14 @@ class Player:
         """A request with a request id of its own; its result or error."""
         payload.setdefault("request_id", f"q{next(_serial)}")
         return await self.connection.request(type_, **payload)
+
+    async def allow(self, *scopes: str) -> None:
+        """The owner says what this phone may do; returns once it has heard of it."""
+        target = f"/devices/{self.phone.device_id}"
+        body = {"scopes": list(scopes)}
+        count = sum(got.type == "device.updated" for got in self.connection.got)
+        await asyncio.to_thread(self.world.daemon.call, "PATCH", target, body=body)
+        await self.connection.wait_type("device.updated", count + 1)
 
     async def send(self, text: str, **more: Any) -> tuple[str, str]:
         """Send a message: its request id and task."""

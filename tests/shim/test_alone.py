@@ -15,9 +15,10 @@ import pytest
 
 SHIM = Path(__file__).parents[2] / "hermes_shim"
 FILES = sorted(SHIM.glob("*.py"))
-HERMES = {"gateway", "hermes_cli", "hermes_constants", "hermes_state", "tools"}
-MOST = 1_000
-WITH_HERMES = {"__init__", "adapter", "link", "questions"}
+HERMES = {"agent", "gateway", "hermes_cli", "hermes_constants", "hermes_state", "tools"}
+MOST = 1_050
+INSIDE = {"__init__", "adapter", "chats", "controls", "host", "link", "questions"}
+"""What only a gateway loads."""
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -67,7 +68,7 @@ def test_it_loads_where_nothing_is_installed(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=False)
     shutil.copytree(SHIM, tmp_path / "plugins" / "loomi")
-    names = [path.stem for path in FILES if path.stem not in WITH_HERMES]
+    names = [path.stem for path in FILES if path.stem not in INSIDE]
     code = "\n".join(
         [
             "import sys",

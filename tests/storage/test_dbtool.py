@@ -18,11 +18,12 @@ import pytest
 
 from loomid import cli_db, dbtool
 from loomid.errors import BusyError, StateError
+from loomid.lmp import scopes
 from loomid.lmp.decisions import OWNER, Claim
 from loomid.log import Batch
 from loomid.positions import BLOCK
 from loomid.store import Store
-from loomid.vault import Device, Intent, Vault
+from loomid.vault import Device, Intent, Token, Vault
 from tests.storage.test_faults import linked, on_stage, paired
 from tests.support import disk
 from tests.support.daemon import Daemon
@@ -151,11 +152,11 @@ async def test_where_devices_count_from_is_carried_over(tmp_path: Path) -> None:
     device = Device("dev_1", "Pixel", bytes(32), 5, 1.0)
     async with await Store.open(path, time.time) as store:
         vault = Vault(store)
-        await vault.add_token(bytes(32), time.time() + 9, None, 1.0)
+        await vault.add_token(bytes(32), Token(time.time() + 9, None, scopes.ALL), 1.0)
         assert await vault.redeem(bytes(32), device, time.time()) == "ok"
         dbtool.backup(path, copy)
         await vault.set_base("dev_1", -7)
-        await vault.rename_device("dev_1", "Other")
+        await vault.change_device("dev_1", {"name": "Other"}, [])
     dbtool.restore(tmp_path, copy)
     async with await Store.open(path, time.time) as store:
         assert await Vault(store).devices() == [replace(device, base=-7)]

@@ -294,6 +294,6 @@ async def test_a_phone_that_has_yet_to_confirm_itself_is_let_in(tmp_path: Path) 
         with disk.locked(tmp_path / "loomid.db"):
             async with phone.connect():
                 pass
-            assert [s.device.confirmed for s in server.hub.devices()] == [False]
+            assert [s.device.confirmed for s in server.hub.desk.devices()] == [False]
         async with phone.connect():
-            assert [s.device.confirmed for s in server.hub.devices()] == [True]
+            assert [s.device.confirmed for s in server.hub.desk.devices()] == [True]

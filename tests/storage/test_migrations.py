@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from loomid.database import MIGRATIONS
+from loomid.lmp import scopes
 from loomid.log import Log
 from loomid.store import Store
-from loomid.vault import Vault
+from loomid.vault import Token, Vault
 from tests.support.log import arrival, open_log, text_of
 
 DATA = Path(__file__).parents[1] / "data"
@@ -53,9 +54,10 @@ async def test_schema_1(tmp_path: Path):
         (device,) = await vault.devices()
         assert (device.device_id, device.name, device.base) == (DEVICE, "Ann's phone", -500)
         assert device.confirmed is True
-        assert [(token[3], token[4]) for token in await vault.tokens()] == [
-            (True, DEVICE),
-            (False, None),
+        assert device.scopes == scopes.ALL
+        assert [token[1:] for token in await vault.tokens()] == [
+            (Token(1760000300.0, "Ann's phone", scopes.DEFAULT), True, DEVICE),
+            (Token(1760000300.0, None, scopes.DEFAULT), False, None),
         ]
         done = await vault.request(DEVICE, "r-1")
         assert done is not None

@@ -18,6 +18,7 @@ from loomid import wire
 from loomid.commands import Commands
 from loomid.errors import PhoneError
 from loomid.gateway import Gateways
+from loomid.history import History
 from loomid.lmp import envelope, frames, ids
 from loomid.log import Log
 from loomid.pump import Pump
@@ -45,10 +46,14 @@ def key_of(chat: str) -> str:
 class Host:
     """A gateway process. `errors` and `silent` are per op; `sessions` is its session list."""
 
-    def __init__(self, socket: Path, gateway_id: str = "gw1", boot: str = "boot1") -> None:
+    def __init__(
+        self, socket: Path, gateway_id: str = "gw1", boot: str = "boot1", **said: Any
+    ) -> None:
         self.gateway_id, self.boot = gateway_id, boot
         self.commands: list[wire.Command] = []
         self.sessions: list[dict[str, Any]] = []
+        self.values: dict[str, dict[str, Any]] = {"commands": {}}
+        """Op → the value it has."""
         self.errors: dict[str, str] = {}
         self.silent: set[str] = set()
         self.dropped: list[str] = []
@@ -59,7 +64,9 @@ class Host:
         self._questions: list[str] = []
         self._deciding = threading.Lock()
         self.link = Link(
-            identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT), ops=["answer"]),
+            identity(
+                gateway_id, boot, home_key=key_of(wire.HOME_CHAT), **{"ops": ["answer"]} | said
+            ),
             [f"ipc://{socket}"],
             lambda: self,
             beat_s=BEAT_S,
@@ -86,7 +93,12 @@ class Host:
     def answer(self, command: wire.Command) -> None:
         """Say how a command ended."""
         error = self.errors.get(command.op)
-        result = {"error": error} if error else getattr(self, f"_{command.op}")(command)
+        if error is not None:
+            result = {"error": error}
+        elif command.op in self.values:
+            result = {"value": self.values[command.op]}
+        else:
+            result = getattr(self, f"_{command.op}")(command)
         self.link.reply({"id": command.id, **result})
 
     def _inject(self, command: wire.Command) -> dict[str, Any]:
@@ -265,6 +277,11 @@ class Side:
                 group=self._group,
                 patience_s=self._patience_s,
             )
+            history = History(
+                *(self.commands.tasks, self.gateways, self.log.projection, self.key),
+                LIMITS.max_frame_bytes,
+            )
+            self.commands.queries.update(history.queries())
             await self.commands.recover()
             started.set()
             await asyncio.Future()

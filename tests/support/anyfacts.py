@@ -62,6 +62,8 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "command": st.sampled_from(["ls", "x" * 70_000]),
     "command_id": st.none() | st.just("cmd"),
     "error": st.none() | texts,
+    "context_length": st.none() | st.just(200_000),
+    "usage": st.none() | st.just({"input_tokens": 3, "cache_read_tokens": 2}),
 }
 _OPTIONAL = {"session_key", "turn_id", "call_id", "session_id"}
 

@@ -3,9 +3,10 @@
     python -m tests.support.flood --port 8770 KIND
 
 KIND: `silent` (connects, says nothing), `slow` (a request's head that never ends), `upgraded`
-(a WebSocket without hello), `wrong` (a hello with a wrong credential), `mixed`. It keeps up to
---hold connections, opens new ones as fast as it can for the oldest, and prints `holding` when it
-has begun to do so, or cannot get more. It ends when stdin is closed, with a line of what it did.
+(a WebSocket without hello), `wrong` (a hello with a wrong credential), `mixed`; `tls`: a handshake
+that is only begun, then these behind TLS. It keeps up to --hold connections, opens new ones as fast
+as it can for the oldest, and prints `holding` when it has begun to do so, or cannot get more. It
+ends when stdin is closed, with a line of what it did.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import select
 import socket
+import ssl
 import sys
 import time
 from collections import deque
@@ -44,11 +46,33 @@ FIRST = {
 WITHIN_S = 0.5
 
 
-def connect(port: int, first: bytes) -> socket.socket | None:
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
+
+
+def handshake() -> bytes:
+    """The first message of one."""
+    said = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        TLS.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
+    return said.read()
+
+
+KINDS = {
+    **{kind: [(False, first)] for kind, first in FIRST.items()},
+    "mixed": [(False, first) for first in FIRST.values()],
+    "tls": [(False, handshake()), *((True, first) for first in FIRST.values())],
+}
+"""Whether behind TLS, and what is sent."""
+
+
+def connect(port: int, first: bytes, *, tls: bool) -> socket.socket | None:
     one = socket.socket()
     one.settimeout(WITHIN_S)
     try:
         one.connect(("127.0.0.1", port))
+        if tls:
+            one = TLS.wrap_socket(one)
         one.sendall(first)
     except OSError:
         one.close()
@@ -59,19 +83,18 @@ def connect(port: int, first: bytes) -> socket.socket | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=[*FIRST, "mixed"])
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--hold", type=int, default=1500)
     options = parser.parse_args()
-    kinds = [*FIRST.values()] if options.kind == "mixed" else [FIRST[options.kind]]
     held: deque[socket.socket] = deque()
     made = failed = 0
     told = False
     begun = time.monotonic()
-    for first in itertools.cycle(kinds):
+    for tls, first in itertools.cycle(KINDS[options.kind]):
         if made % 64 == 0 and select.select([0], [], [], 0)[0] and not os.read(0, 1):
             break
-        one = connect(options.port, first)
+        one = connect(options.port, first, tls=tls)
         made += one is not None
         failed += one is None
         if one is not None:

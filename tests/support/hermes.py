@@ -137,7 +137,7 @@ class Gateway:
         """Make the home: configuration and plugins."""
         (self.home / "plugins").mkdir(parents=True, exist_ok=True)
         (self.folder / "user").mkdir(exist_ok=True)
-        (self.home / "config.yaml").write_text(json.dumps(self._config(), indent=1))
+        self.configure()
         if self.entry_point:
             site = self.folder / "site"
             info = site / "loomi_under_test-0.1.0.dist-info"
@@ -151,6 +151,10 @@ class Gateway:
             shutil.copytree(SHIM, self.home / "plugins/loomi", dirs_exist_ok=True)
         if self.other:
             shutil.copytree(OTHER, self.home / "plugins/other", dirs_exist_ok=True)
+
+    def configure(self) -> None:
+        """Write its configuration, as it was at first."""
+        (self.home / "config.yaml").write_text(json.dumps(self._config(), indent=1))
 
     def _config(self) -> dict[str, Any]:
         base = {

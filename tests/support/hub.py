@@ -59,7 +59,7 @@ class Server:
 
     async def token(self, ttl: float = 300.0) -> str:
         """A fresh pairing token."""
-        secret, _ = await self.hub.mint(None, ttl)
+        secret, _ = await self.hub.desk.mint(None, ttl)
         return secret.reveal()
 
     async def paired(self, *capabilities: str) -> Phone:

@@ -48,9 +48,11 @@ async def measure(daemon: Daemon) -> Measured:
     return Measured(await asyncio.to_thread(daemon.call, "GET", "/metrics"))
 
 
-async def measured(daemon: Daemon, condition: Callable[[Measured], object]) -> Measured:
+async def measured(
+    daemon: Daemon, condition: Callable[[Measured], object], within_s: float = WAIT_S
+) -> Measured:
     """Scrape until a condition holds."""
-    end = asyncio.get_running_loop().time() + WAIT_S
+    end = asyncio.get_running_loop().time() + within_s
     while not condition(seen := await measure(daemon)):
         assert asyncio.get_running_loop().time() < end, seen.text
         await asyncio.sleep(0.02)

@@ -135,8 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.rstrip("/").endswith("/models"):
-            entry = {"id": NAME, "object": "model", "owned_by": "tests", "context_length": 200000}
-            self._json(200, {"object": "list", "data": [entry]})
+            names = ("m2", "m3") if "/second/" in self.path else (NAME,)
+            entry = {"object": "model", "owned_by": "tests", "context_length": 200000}
+            self._json(200, {"object": "list", "data": [{"id": name} | entry for name in names]})
         else:
             self._json(404, {"error": {"message": "not found"}})
 

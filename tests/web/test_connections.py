@@ -56,7 +56,7 @@ async def test_a_newer_connection_replaces_the_older(tmp_path, caplog):
             assert await old.wait_closed() == 4004
             await server.publish(delta("x"))
             await new.wait_type("run.delta")
-            (status,) = server.hub.devices()
+            (status,) = server.hub.desk.devices()
             assert status.connected
     assert (4004, "replaced by a newer connection") in closes(caplog)
 
@@ -66,7 +66,7 @@ async def test_revoking_closes(tmp_path, caplog):
     async with serving(tmp_path) as server:
         phone, other = await server.paired(), await server.paired()
         async with phone.connect() as c, other.connect() as witness:
-            assert await server.hub.revoke(phone.device_id)
+            assert await server.hub.desk.revoke(phone.device_id)
             assert await c.wait_closed() == 4003
             await witness.send("ping")
             await witness.wait_type("pong")
@@ -74,17 +74,17 @@ async def test_revoking_closes(tmp_path, caplog):
             with pytest.raises(Closed, match="4001"):
                 await c.hello()
             assert c.errors == ["unauthorized"]
-        assert not await server.hub.revoke(phone.device_id)
+        assert not await server.hub.desk.revoke(phone.device_id)
     assert closes(caplog).count((4003, "revoked")) == 1
 
 
 async def test_renaming(tmp_path):
     async with serving(tmp_path) as server:
         phone = await server.paired()
-        assert await server.hub.rename(phone.device_id, "Ann's")
-        assert not await server.hub.rename("dev_none", "x")
+        assert await server.hub.desk.change(phone.device_id, name="Ann's")
+        assert not await server.hub.desk.change("dev_none", name="x")
     async with serving(tmp_path) as server:
-        assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
+        assert [s.device.name for s in server.hub.desk.devices()] == ["Ann's"]
 
 
 async def test_unknown_devices_and_wrong_credentials_look_the_same(tmp_path, monkeypatch):
@@ -123,10 +123,10 @@ async def test_a_device_that_never_comes_back_is_removed(tmp_path, caplog):
         stays = server.phone()
         async with stays.connect(await server.token()):
             await server.paired()
-            assert len(server.hub.devices()) == 3
-            await until(lambda: len(server.hub.devices()) == 2)
+            assert len(server.hub.desk.devices()) == 3
+            await until(lambda: len(server.hub.desk.devices()) == 2)
             assert len(await server.vault.devices()) == 2
-            assert {s.device.device_id for s in server.hub.devices()} == {
+            assert {s.device.device_id for s in server.hub.desk.devices()} == {
                 claimed.device_id,
                 stays.device_id,
             }
@@ -188,7 +188,7 @@ async def test_phones_that_said_hello_take_no_place_at_the_door(tmp_path):
         for _ in range(17):
             c = await connected.enter_async_context(server.phone().connect(await server.token()))
             assert c.errors == []
-        assert len(server.hub.devices()) == 17
+        assert len(server.hub.desk.devices()) == 17
         assert len(server.web.reception.places) == 0
         assert not server.hub.tally.refused
 
@@ -296,7 +296,7 @@ async def test_stopping_waits_for_no_phone_that_does_not_answer(tmp_path, caplog
                 await server.web.stop()
             assert {code for code, _ in closes(caplog)} == {1001}
             assert len(closes(caplog)) == 2
-            known = {s.device.device_id: s.device.last_seen for s in server.hub.devices()}
+            known = {s.device.device_id: s.device.last_seen for s in server.hub.desk.devices()}
             stored = {d.device_id: d.last_seen for d in await server.vault.devices()}
             assert stored[phone.device_id] == known[phone.device_id]
 
@@ -325,12 +325,12 @@ async def test_a_new_name_outlives_a_hello_that_is_under_way(tmp_path):
         confirm = server.vault.confirm_device
 
         async def meanwhile(device_id):
-            await server.hub.rename(device_id, "Ann's")
+            await server.hub.desk.change(device_id, name="Ann's")
             await confirm(device_id)
 
         server.vault.confirm_device = meanwhile
         async with phone.connect():
-            assert [s.device.name for s in server.hub.devices()] == ["Ann's"]
+            assert [s.device.name for s in server.hub.desk.devices()] == ["Ann's"]
 
 
 async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
@@ -352,10 +352,10 @@ async def test_a_disk_that_fails_ends_nothing(tmp_path, monkeypatch):
                 await c.wait_type("pong")
                 # A phone is cut off before that is stored; then it can be tried again.
                 with pytest.raises(StorageFailing):
-                    await server.hub.revoke(phone.device_id)
+                    await server.hub.desk.revoke(phone.device_id)
                 assert await c.wait_closed() == 4003
-            assert [s.device.device_id for s in server.hub.devices()] == [phone.device_id]
-        assert await server.hub.revoke(phone.device_id)
+            assert [s.device.device_id for s in server.hub.desk.devices()] == [phone.device_id]
+        assert await server.hub.desk.revoke(phone.device_id)
         assert await server.vault.devices() == []
 
 

@@ -50,15 +50,18 @@ async def test_a_script_gets_a_token_that_pairs(http):
         pass
 
 
-async def test_name_and_ttl_may_be_given(http):
+async def test_name_ttl_and_scopes_may_be_given(http):
     async with http.post(
-        url(http, "/internal/pair/new"), headers=BEARER, json={"name": "Ann's", "ttl": 60}
+        url(http, "/internal/pair/new"),
+        headers=BEARER,
+        json={"name": "Ann's", "ttl": 60, "scopes": ["admin"]},
     ) as response:
         qr = await response.json()
     phone = http.server.phone()
     async with phone.connect(qr["token"]):
-        (status,) = http.server.hub.devices()
+        (status,) = http.server.hub.desk.devices()
         assert (status.device.name, status.connected) == ("Ann's", True)
+        assert status.device.scopes == ("view", "admin")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,8 @@ async def test_who_may_make_tokens(http, headers, status):
         "[]",
         '{"ttl":"long"}',
         '{"name":5}',
+        '{"scopes":["root"]}',
+        '{"scopes":"view"}',
         '{"name":"\\u001b[31m"}',
         '{"name":"\\u0000"}',
         '{"name":"' + "x" * 65 + '"}',
@@ -115,33 +120,33 @@ async def test_a_wrong_body(http, body):
 
 async def test_outcome_of_a_token(tmp_path):
     async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
-        token, _ = await server.hub.mint("x", 300)
-        waiting = tasks.create_task(server.hub.outcome(token.hash))
+        token, _ = await server.hub.desk.mint("x", 300)
+        waiting = tasks.create_task(server.hub.desk.outcome(token.hash))
         phone = server.phone()
         async with phone.connect(token.reveal()):
             assert (await waiting).device_id == phone.device_id
-        assert (await server.hub.outcome(token.hash)).device_id == phone.device_id
-        unused, _ = await server.hub.mint(None, 1)
-        assert await server.hub.outcome(unused.hash) is None
+        assert (await server.hub.desk.outcome(token.hash)).device_id == phone.device_id
+        unused, _ = await server.hub.desk.mint(None, 1)
+        assert await server.hub.desk.outcome(unused.hash) is None
         with pytest.raises(KeyError):
-            await server.hub.outcome(b"no such")
+            await server.hub.desk.outcome(b"no such")
 
 
 async def test_a_token_outlives_a_restart(tmp_path):
     async with serving(tmp_path) as server:
-        used, _ = await server.hub.mint("Ann's", 300)
+        used, _ = await server.hub.desk.mint("Ann's", 300)
         early = server.phone()
         async with early.connect(used.reveal()):
             pass
-        waits, _ = await server.hub.mint("Bob's", 300)
+        waits, _ = await server.hub.desk.mint("Bob's", 300)
     async with serving(tmp_path) as server, asyncio.TaskGroup() as tasks:
-        assert (await server.hub.outcome(used.hash)).device_id == early.device_id
-        waiting = tasks.create_task(server.hub.outcome(waits.hash))
+        assert (await server.hub.desk.outcome(used.hash)).device_id == early.device_id
+        waiting = tasks.create_task(server.hub.desk.outcome(waits.hash))
         async with server.phone().connect(waits.reveal()):
             assert (await waiting).name == "Bob's"
-        assert await server.hub.revoke(early.device_id)
+        assert await server.hub.desk.revoke(early.device_id)
     async with serving(tmp_path) as server:
-        assert await server.hub.outcome(used.hash) is None
+        assert await server.hub.desk.outcome(used.hash) is None
 
 
 def test_the_qr_is_what_the_app_scans():

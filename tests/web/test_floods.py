@@ -16,8 +16,11 @@ import pytest
 
 from hermes_shim.link import Link
 from loomid.lmp.session import BURST, FRAMES_PER_S
+from loomid.reception import CALM_S
+from tests.support import certificates
 from tests.support.daemon import ROOT, Daemon
 from tests.support.host import identity
+from tests.support.measured import measured
 from tests.support.phone import Closed, Phone
 from tests.support.plain_phone import PlainPhone
 from tests.support.pumping import delta, stream_started, turn_started
@@ -99,6 +102,26 @@ async def test_a_paired_device_gets_in_during_a_flood(tmp_path: Path, kind: str)
         print(f"{grown:.1f} MiB")
         assert grown < 150
         assert daemon.stop() == 0
+    assert "Traceback" not in daemon.log()
+
+
+@pytest.mark.timeout(120)
+async def test_a_flood_of_tls_leaves_little_behind(tmp_path: Path):
+    """What was freed is given back to the system, once all is calm."""
+    certificates.make(tmp_path)
+    pem = {"LOOMI_TLS_CERT": "cert.pem", "LOOMI_TLS_KEY": "key.pem"}
+    with Daemon(tmp_path, **{name: str(tmp_path / file) for name, file in pem.items()}) as daemon:
+        before = daemon.rss_mib()
+        with attacking(daemon, "flood", "tls"):
+            await measured(
+                daemon,
+                lambda seen: seen("connections_refused_total", reason="yielded") > 1_000,
+                within_s=60,
+            )
+            highest = daemon.rss_mib() - before
+        print(f"{highest:.1f} MiB")
+        await until(lambda: daemon.rss_mib() - before < min(40, highest * 2 / 3), 3 * CALM_S)
+        print(f"{daemon.rss_mib() - before:.1f} MiB left")
     assert "Traceback" not in daemon.log()
 
 

@@ -68,7 +68,8 @@ async def test_pair_list_and_revoke(tmp_path, monkeypatch):
         out, err = await pairing.communicate()
         assert (pairing.returncode, err) == (0, b"")
         assert out.decode() == f"Paired My phone ({phone.device_id}).\n"
-        assert await said(tmp_path, "devices") == (0, f"{phone.device_id}  offline  My phone\n", "")
+        line = f"{phone.device_id}  offline  view,send,approve  My phone\n"
+        assert await said(tmp_path, "devices") == (0, line, "")
         assert await said(tmp_path, "revoke", phone.device_id) == (
             0,
             f"Revoked {phone.device_id}.\n",
@@ -77,6 +78,28 @@ async def test_pair_list_and_revoke(tmp_path, monkeypatch):
         status, _, err = await said(tmp_path, "revoke", phone.device_id)
         assert (status, err) == (1, f"there is no such device: {phone.device_id}\n")
         assert await said(tmp_path, "devices") == (0, "", "")
+
+
+async def test_scopes(tmp_path, monkeypatch):
+    monkeypatch.setattr(admin, "draw", lambda text: text)
+    async with owned(tmp_path) as server:
+        pairing = await hermes(tmp_path, "pair", "--scope", "admin", "--scope", "send,view")
+        assert pairing.stdout is not None
+        code = json.loads(await pairing.stdout.readline())
+        phone = server.phone()
+        async with phone.connect(code["token"]) as c:
+            await pairing.communicate()
+            assert c.hello_ok.payload["scopes"] == ["view", "send", "admin"]
+            changed = await said(tmp_path, "devices", "scope", phone.device_id, "approve", "send")
+            assert changed == (0, f"{phone.device_id} may view, send, approve.\n", "")
+            told = await c.wait_type("device.updated")
+            assert told.payload["scopes"] == ["view", "send", "approve"]
+        status, _, err = await said(tmp_path, "devices", "scope", "dev_none", "view")
+        assert (status, err) == (1, "there is no such device: dev_none\n")
+        status, _, err = await said(tmp_path, "devices", "scope", phone.device_id, "root")
+        assert (status, "view, send, approve, admin" in err) == (1, True)
+        status, _, err = await said(tmp_path, "pair", "--scope", "root")
+        assert (status, "view, send, approve, admin" in err) == (1, True)
 
 
 async def test_a_code_that_nobody_waits_for_any_more(tmp_path):

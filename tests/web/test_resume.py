@@ -285,7 +285,7 @@ async def test_two_hellos_at_once_of_a_device_whose_base_moves(tmp_path):
             assert (await first).payload["truncated"] is True
             assert await one.wait_closed() == 4004
             (device,) = await server.vault.devices()
-            assert [status.device.base for status in server.hub.devices()] == [device.base]
+            assert [status.device.base for status in server.hub.desk.devices()] == [device.base]
             await server.publish(delta("live"))
             got = await two.wait_type("run.delta")
             assert got.seq == server.log.visible - device.base

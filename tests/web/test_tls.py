@@ -77,7 +77,7 @@ async def test_a_phone_over_tls(secure, contexts, closes):
         for n in range(10):
             await server.publish(*(delta(f"{n}".ljust(1000)) for _ in range(100)))
         await c.wait_type("run.delta", 1000)
-        await server.hub.revoke(phone.device_id)
+        await server.hub.desk.revoke(phone.device_id)
         assert await c.wait_closed() == 4003
     assert closes() == ["4003, revoked"]
 
@@ -88,7 +88,7 @@ async def test_closed_by_the_phone(secure, contexts, closes):
             await c.wait_type("snapshot.done")
         await until(lambda: not server.hub._live)
         assert closes() == ["1000, closed by the phone"]
-        assert server.hub.devices()[0].device.last_seen is not None
+        assert server.hub.desk.devices()[0].device.last_seen is not None
         async with phone.connect() as c:  # it has missed nothing
             assert c.hello_ok.payload["truncated"] is False
 
@@ -130,7 +130,7 @@ async def test_replaced(secure, contexts, closes):
             await until(closes)
             await server.publish(delta("x"))
             await new.wait_type("run.delta")
-            assert server.hub.devices()[0].connected
+            assert server.hub.desk.devices()[0].connected
         await until(lambda: len(closes()) == 2)
     assert closes()[0] == "4004, replaced by a newer connection"
 

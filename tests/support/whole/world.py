@@ -337,7 +337,7 @@ class World:
     def pair(self, *, snapshot: bool) -> None:
         """A new phone."""
         phone = Phone(snapshot)
-        minted = self.loop.create_task(self.hub.mint(None, 300.0))
+        minted = self.loop.create_task(self.hub.desk.mint(None, 300.0))
         self.advance(0.2)
         if minted.done() and not minted.cancelled() and self.up:
             self.phones.append(phone)

@@ -1,0 +1,173 @@
+"""What phones ask of the past: a task's history and figures, messages that hold a word."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from loomid import lineage, pages, stats
+from loomid.errors import GatewayError, NotPermitted
+from loomid.hermesdb import HermesDb
+from loomid.lmp import cursors, ids, query
+from loomid.lmp.history_frames import (
+    LEAST_BYTES,
+    Hit,
+    TaskHistory,
+    TaskHistoryResult,
+    TaskSearch,
+    TaskSearchResult,
+    TaskStats,
+    TaskStatsResult,
+)
+from loomid.pages import Page, Place, Wanted
+from loomid.search import Result, search
+
+if TYPE_CHECKING:
+    from loomid.commands import Query
+    from loomid.gateway import Gateways
+    from loomid.hermesdb import Reader
+    from loomid.lmp.payload import Payload
+    from loomid.lmp.projection import Projection
+    from loomid.tasks import Tasks
+    from loomid.vault import Device, TaskRow
+
+Places = dict[str, int]
+"""Gateway → before which message to look on."""
+_PLACE = msgspec.json.Decoder(Place)
+_PLACES = msgspec.json.Decoder(Places)
+ENVELOPE_BYTES = 1_024
+"""Around a payload, at most."""
+
+
+class History:
+    """Answers from Hermes' own databases, on this machine."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        gateways: Gateways,
+        alive: Projection,
+        key: bytes,
+        max_frame_bytes: int,
+    ) -> None:
+        self._tasks = tasks
+        self._gateways = gateways
+        self._alive = alive
+        self._key = key
+        self._most = max(max_frame_bytes - ENVELOPE_BYTES, LEAST_BYTES)
+        self._db = HermesDb()
+
+    def queries(self) -> dict[type[Payload], Query]:
+        """For Commands."""
+        return {TaskHistory: self.history, TaskSearch: self.search, TaskStats: self.stats}
+
+    async def history(self, _: Device, asked: TaskHistory) -> TaskHistoryResult:
+        """One page. Raises UnknownTask, NotPermitted, BadCursor or GatewayError."""
+        purpose = f"task.history {asked.task_id}"
+        place = None
+        if asked.before is not None:
+            place = cursors.read(self._key, purpose, asked.before, _PLACE)
+        task = await self._tasks.row(asked.task_id)
+        wanted = Wanted(asked.max_messages, min(asked.max_bytes, self._most), asked.view == "full")
+        live = self._alive.run_of(asked.task_id)
+        home = self._home(task.gateway_id)
+        page = await self._db.read(home, partial(self._page, task, place, wanted, live))
+        following = page.following
+        return TaskHistoryResult(
+            task_id=asked.task_id,
+            turns=page.turns,
+            request_id=UNSET if asked.request_id is None else asked.request_id,
+            next_before=(
+                UNSET if following is None else cursors.make(self._key, purpose, following)
+            ),
+        )
+
+    def _page(
+        self, task: TaskRow, place: Place | None, wanted: Wanted, live: str | None, reader: Reader
+    ) -> Page:
+        sessions = lineage.of_task(reader, task.session_key, task.session_id)
+        name = partial(ids.turn_id, self._key, task.gateway_id)
+        return pages.read(reader, sessions, place, wanted, name, live)
+
+    async def search(self, _: Device, asked: TaskSearch) -> TaskSearchResult:
+        """One page of what was found, the newest first. Raises BadQuery, BadCursor; GatewayError
+        and NotPermitted when no gateway's database can be searched."""
+        wanted = query.parse(asked.query)
+        purpose = f"task.search {asked.query}"
+        before: Places = {}
+        if asked.cursor is not None:
+            before = cursors.read(self._key, purpose, asked.cursor, _PLACES)
+        results = await self._results(wanted, before, asked)
+        hits = sorted(
+            ((found, gateway) for gateway, result in results.items() for found in result.found),
+            key=lambda hit: -hit[0].ts,
+        )[: asked.limit]
+        rest: Places = {}
+        for gateway, result in results.items():
+            shown = [found for found, of in hits if of == gateway]
+            if len(shown) < len(result.found):
+                rest[gateway] = shown[-1].id if shown else before.get(gateway, pages.END)
+            elif result.before is not None:
+                rest[gateway] = result.before
+        return TaskSearchResult(
+            hits=[
+                Hit(
+                    task_id=ids.task_id(self._key, gateway, found.name),
+                    session_id=found.session_id,
+                    title=found.title,
+                    role="user" if found.role == "user" else "assistant",
+                    ts=found.ts,
+                    snippet=found.snippet,
+                    highlights=found.highlights,
+                )
+                for found, gateway in hits
+            ],
+            request_id=UNSET if asked.request_id is None else asked.request_id,
+            next_cursor=cursors.make(self._key, purpose, rest) if rest else UNSET,
+        )
+
+    async def _results(
+        self, wanted: query.Query, before: Places, asked: TaskSearch
+    ) -> dict[str, Result]:
+        known = [state.gateway_id for state in self._gateways.states()]
+        results: dict[str, Result] = {}
+        failed: GatewayError | NotPermitted = NotPermitted(reason="no_gateway")
+        for gateway in (
+            known if asked.cursor is None else [name for name in known if name in before]
+        ):
+            upto = before.get(gateway, pages.END)
+            look = partial(search, query=wanted, before=upto, limit=asked.limit)
+            try:
+                results[gateway] = await self._db.read(self._home(gateway), look)
+            except (GatewayError, NotPermitted) as error:
+                failed = error
+        if not results:
+            raise failed
+        return results
+
+    async def stats(self, _: Device, asked: TaskStats) -> TaskStatsResult:
+        """A task's figures. Raises UnknownTask, NotPermitted or GatewayError."""
+        task = await self._tasks.row(asked.task_id)
+
+        def work(reader: Reader) -> TaskStatsResult:
+            sessions = lineage.of_task(reader, task.session_key, task.session_id)
+            told = stats.of_sessions(reader, sessions, task.session_key)
+            told = {"sessions": 0, "messages": 0, "started_at": task.created_at} | told
+            return TaskStatsResult(
+                task_id=asked.task_id,
+                request_id=UNSET if asked.request_id is None else asked.request_id,
+                **told,
+            )
+
+        return await self._db.read(self._home(task.gateway_id), work)
+
+    def _home(self, gateway_id: str) -> Path:
+        """Where that gateway's database lies. Raises NotPermitted when it is not here."""
+        for state in self._gateways.states():
+            if state.gateway_id == gateway_id and state.home is not None:
+                return Path(state.home)
+        raise NotPermitted("That gateway's database is not on this machine.", reason="no_database")

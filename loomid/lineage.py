@@ -1,0 +1,136 @@
+"""Which of Hermes' sessions a task is: all of its session key, and the chains they belong to.
+
+Hermes goes on under another session after /new, /resume and /branch, and where compression
+makes a new one. A branch begins with a copy of all it was made from, a compressed session with
+a summary and a copy of the newest messages: `own` says where what is its own begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loomid.lmp.stored import SUMMARIES
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+    from loomid.hermesdb import Reader
+
+MOST = 1_000
+"""Sessions of one task."""
+_STEP = 500
+_TEXT = 64
+"""Characters of a message by which a copy is known, beside its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session of a task."""
+
+    id: str
+    started_at: float
+    parent: str | None
+    """The one of the same task that it goes on from, and repeats the end of (or all)."""
+
+
+def of_task(reader: Reader, session_key: str | None, session_id: str) -> list[Session]:
+    """The sessions of a task, the newest first. `session_id`: one of them, "" if none is known."""
+    found: dict[str, sqlite3.Row] = {}
+    waiting = _select(reader, "id = ?", session_id) if session_id else []
+    if session_key:
+        waiting += _select(reader, f"{reader.column('sessions', 'session_key')} = ?", session_key)
+    while waiting and len(found) < MOST:
+        row = waiting.pop()
+        if row["id"] in found or row["delegated"]:
+            continue
+        found[row["id"]] = row
+        if row["parent_session_id"] and not row["branched"]:
+            above = _select(reader, "id = ?", row["parent_session_id"])
+            waiting += [one for one in above if one["end_reason"] == "compression"]
+        if row["end_reason"] == "compression":
+            below = _select(reader, "parent_session_id = ?", row["id"])
+            waiting += [one for one in below if not one["branched"]]
+    rows = sorted(found.values(), key=lambda row: (row["started_at"], row["id"]), reverse=True)
+    return [
+        Session(row["id"], row["started_at"], parent if (parent := _parent(row)) in found else None)
+        for row in rows
+    ]
+
+
+def _parent(row: sqlite3.Row) -> str:
+    return row["branched"] or row["parent_session_id"] or ""
+
+
+def selected(reader: Reader) -> str:
+    """The columns that `root` needs of a row of `sessions`."""
+    config = reader.column("sessions", "model_config")
+    marks = ", ".join(
+        f"CASE WHEN json_valid({config}) THEN json_extract({config}, '$.{mark}') END AS {name}"
+        for mark, name in (("_branched_from", "branched"), ("_delegate_from", "delegated"))
+    )
+    names = reader.columns("sessions", ("session_key", "parent_session_id", "end_reason"))
+    return f"{names}, {marks}"
+
+
+def _select(reader: Reader, where: str, value: str) -> list[sqlite3.Row]:
+    return reader.rows(
+        f"SELECT id, started_at, {selected(reader)} FROM sessions WHERE {where} "  # noqa: S608
+        f"ORDER BY started_at DESC LIMIT {MOST}",
+        value,
+    )
+
+
+def root(reader: Reader, session: sqlite3.Row, session_id: str) -> str | None:
+    """What a session's task is named by: its key, else the first of its chain of compressions.
+    None of a session that is no conversation: a helper's."""
+    for _ in range(MOST):
+        if session["session_key"]:
+            return str(session["session_key"])
+        if session["delegated"]:
+            return None
+        if not session["parent_session_id"] or session["branched"]:
+            return session_id
+        above = _select(reader, "id = ?", session["parent_session_id"])
+        if not above:
+            return session_id
+        if above[0]["end_reason"] == "branched":  # as older releases mark a branch
+            return session_id
+        if above[0]["end_reason"] != "compression":
+            return None
+        session, session_id = above[0], above[0]["id"]
+    return None
+
+
+def own(reader: Reader, session: Session) -> int:
+    """The id of the first message that the session did not take over from its parent."""
+    if session.parent is None:
+        return 0
+    known = {key for _, key, _ in _keys(reader, session.parent, 0)}
+    for id_, key, copied in _keys(reader, session.id, session.started_at):
+        if not copied and key not in known:
+            return id_
+    return 2**63 - 1
+
+
+def _keys(
+    reader: Reader, session_id: str, started_at: float
+) -> Iterator[tuple[int, tuple[object, ...], bool]]:
+    """Id, what it is known by, whether it is a summary or older than its session; oldest first."""
+    after, shown = 0, reader.shown(session_id)
+    while True:
+        rows = reader.rows(
+            f"""SELECT id, role, timestamp, tool_call_id, length(tool_calls) AS calls,
+            length(CAST(content AS BLOB)) AS size, substr(content, 1, {_TEXT}) AS text
+            FROM messages WHERE session_id = ? AND +id > ? AND {shown}
+            ORDER BY +id LIMIT {_STEP}""",  # noqa: S608 - our own names
+            *(session_id, after),
+        )
+        for row in rows:
+            key = (row["role"], row["tool_call_id"], row["calls"], row["size"], row["text"])
+            summary = isinstance(row["text"], str) and row["text"].startswith(SUMMARIES)
+            yield row["id"], key, summary or row["timestamp"] < started_at - 0.001
+        if len(rows) < _STEP:
+            return
+        after = rows[-1]["id"]

@@ -1,0 +1,268 @@
+"""What steers a host, decided and put into words: commands that reach beyond their task, models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct, field
+
+from loomid.errors import BadFrame, UnknownModel
+from loomid.lmp import requests
+from loomid.lmp.control_frames import (
+    HostCommand,
+    HostInfoResult,
+    ModelInUse,
+    ModelSetResult,
+    Modes,
+    ModeSet,
+    OfferedModel,
+    Provider,
+)
+
+if TYPE_CHECKING:
+    from loomid.lmp.requests import Asked
+
+WHOLE_GATEWAY = {
+    "restart": "restart",
+    "update": "update",
+    "pause": "pause",
+    "platform": "platform",
+    "reload-mcp": "reload",
+    "reload-skills": "reload",
+    "sethome": "home",
+    "approvals": "approvals",
+    "busy": "settings",
+    "codex-runtime": "settings",
+    "personality": "settings",
+    "login": "account",
+    "debug": "upload",
+}
+"""Command → what it does to the whole gateway. Those that only show something without arguments
+are asked about all the same: which do is for each release to decide."""
+_GLOBAL = {"model": "default_model", "reasoning": "settings", "fast": "settings"}
+"""The same, but only with `--global`."""
+
+
+APPROVALS = ("manual", "smart", "off")
+OF_ITS_TASK = "approvals_off"
+"""Of its task alone, and asked about as it is dangerous."""
+
+
+class Command(Struct):
+    """A command as the shim tells it, in Hermes' words."""
+
+    name: str
+    aliases: list[str] = field(default_factory=list)
+    args_hint: str = ""
+    description: str = ""
+
+
+class Registry(Struct):
+    """Value of op `commands`."""
+
+    commands: list[Command] = field(default_factory=list)
+    short: dict[str, str] = field(default_factory=dict)
+    """Commands of the user's own making → the text they stand for, where it is another command;
+    empty: they run a program."""
+
+    def shown(self) -> list[HostCommand]:
+        """All of it, as phones are told."""
+        known = self._names()
+        own = [Command(n, description=to) for n, to in self.short.items() if n not in known]
+        return [self._shown(each) for each in [*self.commands, *own]]
+
+    def _names(self) -> dict[str, str]:
+        """Each name in the registry → the command's own."""
+        names = {alias: each.name for each in self.commands for alias in each.aliases}
+        return names | {each.name: each.name for each in self.commands}
+
+    def _shown(self, each: Command) -> HostCommand:
+        does = self.effect(f"/{each.name}")
+        return HostCommand(
+            name=each.name,
+            aliases=each.aliases,
+            arguments=each.args_hint,
+            meaning=each.description,
+            whole_gateway=UNSET if does in (None, OF_ITS_TASK) else True,
+            effect=UNSET if does is None else does,
+        )
+
+    def effect(self, text: str) -> str | None:
+        """What a command would do that must be asked about first; None: nothing known of."""
+        name, words = self._read(text)
+        if name == "yolo":
+            return OF_ITS_TASK
+        if "--global" in words and name in _GLOBAL:
+            return _GLOBAL[name]
+        return WHOLE_GATEWAY.get(name)
+
+    def _read(self, text: str) -> tuple[str, list[str]]:
+        """The command's own name and its arguments, as Hermes reads them."""
+        name, words = _split(text)
+        own = self._names()
+        if name not in own and self.short.get(name):
+            name, more = _split("/" + self.short[name].lstrip("/"))
+            words = more + words
+        return own.get(name, name.replace("_", "-")), words
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    first, *words = text.split() or [""]
+    # Phones' keyboards make one dash of two, and Hermes two of one.
+    dashes = [word.replace("\u2014", "--").replace("\u2013", "-") for word in words]
+    return first.removeprefix("/").lower().partition("@")[0], dashes
+
+
+class Model(Struct):
+    """A model, as the shim tells it."""
+
+    model: str
+    provider: str | None = None
+    context_length: int | None = None
+
+    def shown(self) -> ModelInUse:
+        """As phones are told."""
+        length = UNSET if self.context_length is None else self.context_length
+        return ModelInUse(model=self.model, provider=self.provider or "", context_length=length)
+
+
+class Row(Struct):
+    """A provider and what it offers, in Hermes' words."""
+
+    slug: str
+    name: str
+    total_models: int
+    models: list[Model]
+
+    def shown(self) -> Provider:
+        """As phones are told."""
+        models = [
+            OfferedModel(model=each.model, context_length=each.shown().context_length)
+            for each in self.models
+        ]
+        return Provider(provider=self.slug, name=self.name, models=models, total=self.total_models)
+
+    def has(self, model: str) -> bool:
+        """Whether it may have a model: Hermes lists the first ones of many."""
+        known = any(each.model == model for each in self.models)
+        return known or self.total_models > len(self.models)
+
+
+class Models(Struct):
+    """Value of op `models`."""
+
+    providers: list[Row]
+    default: Model
+    current: Model | None = None
+
+    def provider_of(self, model: str, provider: str | None) -> str:
+        """The provider to take a model from: the named one, else that in use, else the first
+        that lists it. Raises UnknownModel."""
+        # It becomes a word of a command.
+        if model.split() != [model] or model[0] in "-\u2013\u2014":
+            raise UnknownModel
+        use = self.current or self.default
+        for known in (use, self.default):  # perhaps not listed
+            if (known.model, known.provider) == (model, provider or known.provider):
+                return known.provider or ""
+        rows = [row for row in self.providers if provider in (None, row.slug) and row.has(model)]
+        rows.sort(key=lambda row: (row.slug != use.provider, row.total_models > len(row.models)))
+        if not rows:
+            raise UnknownModel
+        return rows[0].slug
+
+
+class HostModes(Struct):
+    """Value of ops `modes` and `set_mode`; `reasoning` is None where the model decides."""
+
+    approvals: str
+    efforts: list[str]
+    reasoning: str | None = None
+    yolo: bool | None = None
+
+    def choices(self, asked: ModeSet) -> list[str]:
+        """What may be set. Raises BadFrame where the mode is of a task, or of none."""
+        if (asked.task_id is None) != (asked.mode == "approvals") and asked.mode != "reasoning":
+            raise BadFrame("approvals are of the whole gateway, yolo of a task.")
+        match asked.mode:
+            case "approvals":
+                return list(APPROVALS)
+            case "yolo":
+                return ["on", "off"]
+            case _:
+                efforts = ["none", *self.efforts]
+                return efforts if asked.task_id is None else ["default", *efforts]
+
+    def shown(self, gateway_id: str, task_id: str | None, request_id: str | None) -> Modes:
+        """As phones are told."""
+        return Modes(
+            gateway_id=gateway_id,
+            approvals=self.approvals,
+            approvals_choices=list(APPROVALS),
+            reasoning=self.reasoning or "default",
+            reasoning_choices=["none", *self.efforts],
+            yolo=UNSET if self.yolo is None else self.yolo,
+            task_id=UNSET if task_id is None else task_id,
+            request_id=UNSET if request_id is None else request_id,
+        )
+
+
+DANGEROUS = {("approvals", "off"): "approvals", ("yolo", "on"): OF_ITS_TASK}
+"""Mode and value → what `confirm_required` calls it."""
+
+
+def mode_set(_: bytes, asked: Asked, value: dict[str, Any]) -> Modes:
+    """The answer to mode.set. Raises GatewayError when `value` is odd."""
+    task_id = next(iter(requests.about(asked.command_id)), None)
+    now = requests.convert(value, HostModes)
+    return now.shown(asked.gateway_id, task_id, asked.request_id)
+
+
+class Host(Struct):
+    """Value of op `host`."""
+
+    hermes_version: str
+    python: str
+    os: str
+    home: str
+    uptime: float
+    running: int
+    disk_free: int
+    disk_total: int
+    load: list[float] | None = None
+
+    def shown(self, gateway_id: str, version: str, request_id: str | None) -> HostInfoResult:
+        """As phones are told, with loomid's own version."""
+        return HostInfoResult(
+            gateway_id=gateway_id,
+            server_version=version,
+            hermes_version=self.hermes_version,
+            python=self.python,
+            os=self.os,
+            home=self.home,
+            uptime=self.uptime,
+            running=self.running,
+            disk_free=self.disk_free,
+            disk_total=self.disk_total,
+            load=UNSET if self.load is None else self.load,
+            request_id=UNSET if request_id is None else request_id,
+        )
+
+
+class _Set(Model):
+    """Value of op `set_model`."""
+
+    asked: bool = False
+
+
+def model_set(_: bytes, asked: Asked, value: dict[str, Any]) -> ModelSetResult:
+    """The answer to model.set. Raises GatewayError when `value` is odd."""
+    now = requests.convert(value, _Set)
+    return ModelSetResult(
+        request_id=asked.request_id or "",
+        gateway_id=asked.gateway_id,
+        model=now.model,
+        provider=now.provider or "",
+        state="asked" if now.asked else "set",
+        task_id=next(iter(requests.about(asked.command_id)), UNSET),
+    )

@@ -1,0 +1,158 @@
+"""Messages that hold what was looked for, by Hermes' full-text index (docs/hermes.md)."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loomid.hermesdb import SUMMARY
+from loomid.lineage import root, selected
+from loomid.lmp.query import CLOSES, OPENS, unmarked, window
+from loomid.lmp.stored import content_of, content_of_parts
+from loomid.text import valid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomid.hermesdb import Reader
+    from loomid.lmp.query import Query
+
+WORDS, TRIGRAMS = "messages_fts", "messages_fts_trigram"
+_SCANNED = 2_000
+_SCANS = 25
+"""Messages looked through for what the index cannot find: so many at once, so often a page."""
+_CHARS = 200_000
+_SNIPPET_TOKENS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message that holds it."""
+
+    id: int
+    session_id: str
+    name: str
+    """What its task's id is made from: the session key, else the first session of its chain."""
+    title: str
+    role: str
+    ts: float
+    snippet: str
+    highlights: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The newest of them before a message; `before`: where to look on, None: nowhere."""
+
+    found: list[Found]
+    before: int | None
+
+
+def search(reader: Reader, query: Query, before: int, limit: int) -> Result:
+    """Messages with smaller numbers than `before`, the newest first.
+
+    A result may be shorter than asked for and still have a `before`. Raises sqlite3.Error.
+    """
+    tables = reader.tables()
+    table = TRIGRAMS if query.substrings else WORDS
+    if table in tables and (query.fits_trigrams or table == WORDS):
+        with suppress(sqlite3.DatabaseError):  # an index may be damaged alone
+            return _named(reader, _indexed(reader, query, before, limit, table), limit, query)
+    return _scan(reader, query, before, limit)
+
+
+def _columns(reader: Reader) -> str:
+    return f"""messages.id, messages.session_id, messages.role, messages.timestamp,
+        substr(CAST(messages.content AS BLOB), 1, 6) = x'006a736f6e3a' AS is_json,
+        {reader.column("sessions", "title")} AS title, {selected(reader)}"""
+
+
+def _condition(reader: Reader) -> str:
+    shown = reader.column("messages", "display_kind")
+    spoken = f"messages.role != 'tool' AND coalesce({shown}, '') IN ('', 'steer')"
+    return f"{reader.visible} AND {spoken} AND NOT {SUMMARY}"
+
+
+def _indexed(
+    reader: Reader, query: Query, before: int, limit: int, table: str
+) -> list[sqlite3.Row]:
+    return reader.rows(
+        f"""SELECT {_columns(reader)},
+        snippet({table}, 0, '{OPENS}', '{CLOSES}', '…', {_SNIPPET_TOKENS}) AS snippet
+        FROM {table} JOIN messages ON messages.id = {table}.rowid
+        JOIN sessions ON sessions.id = messages.session_id
+        WHERE {table} MATCH ? AND {table}.rowid < ? AND {_condition(reader)}
+        ORDER BY {table}.rowid DESC LIMIT ?""",  # noqa: S608 - our own names
+        *(f"content : ({query.match(trigrams=table == TRIGRAMS)})", before, limit + 1),
+    )
+
+
+def _scan(reader: Reader, query: Query, before: int, limit: int) -> Result:
+    """Without an index: the messages themselves, a bounded number of them."""
+    like = "messages.content LIKE ? ESCAPE '\\'"
+    groups = [" OR ".join(like for _ in group) for group in query.groups]
+    where = " AND ".join(f"({each})" for each in groups)
+    where += "".join(f" AND NOT {like}" for _ in query.without)
+    words = [_like(term.text) for term in (*query.terms, *query.without)]
+    rows: list[sqlite3.Row] = []
+    last = reader.rows("SELECT coalesce(max(id), 0) AS it FROM messages")[0]["it"]
+    upto = min(before, last + 1)
+    for _ in range(_SCANS):
+        if upto <= 0 or len(rows) > limit:
+            break
+        rows += reader.rows(
+            f"""SELECT {_columns(reader)}, substr(messages.content, 1, {_CHARS}) AS snippet
+            FROM messages JOIN sessions ON sessions.id = messages.session_id
+            WHERE messages.id < ? AND messages.id >= ? AND {_condition(reader)} AND {where}
+            ORDER BY messages.id DESC LIMIT {limit + 1}""",  # noqa: S608 - our own names
+            *(upto, upto - _SCANNED, *words),
+        )
+        upto -= _SCANNED
+    result = _named(reader, rows, limit, query, whole=True)
+    if result.before is None and upto > 0:
+        return Result(result.found, upto)
+    return result
+
+
+def _like(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
+
+
+def _named(
+    reader: Reader, rows: list[sqlite3.Row], limit: int, query: Query, *, whole: bool = False
+) -> Result:
+    more = len(rows) > limit
+    found = list(_found(reader, rows[:limit], query, whole))
+    return Result(found, rows[limit - 1]["id"] if more else None)
+
+
+def _found(reader: Reader, rows: list[sqlite3.Row], query: Query, whole: bool) -> Iterator[Found]:
+    names: dict[str, str | None] = {}
+    seen: set[tuple[str, str, float]] = set()
+    for row in rows:
+        session = row["session_id"]
+        if session not in names:
+            names[session] = root(reader, row, session)
+        name = names[session]
+        copy = (name or "", row["role"], row["timestamp"])
+        if name is None or copy in seen:
+            continue  # a helper's session; or what another session of the task took over
+        seen.add(copy)
+        snippet, marks = _snippet(reader, row, query, whole)
+        title = valid_text(row["title"] or "")
+        ts = float(row["timestamp"])
+        yield Found(row["id"], session, name, title, row["role"], ts, snippet, marks)
+
+
+def _snippet(
+    reader: Reader, row: sqlite3.Row, query: Query, whole: bool
+) -> tuple[str, list[tuple[int, int]]]:
+    if row["is_json"]:
+        raw = reader.whole(row["id"], "content") or ""
+        return window(content_of_parts(raw, _CHARS).text, query.terms)
+    if whole:
+        return window(content_of(row["snippet"], _CHARS).text, query.terms)
+    return unmarked(valid_text(row["snippet"] or ""))

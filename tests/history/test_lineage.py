@@ -1,0 +1,196 @@
+"""Sessions of one task: /new, /resume, branches and compressions read as one conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loomid import hermesdb, lineage, pages
+from loomid.lmp.history_frames import HistoryTurn
+from loomid.pages import Wanted
+
+if TYPE_CHECKING:
+    from loomid.hermesdb import Reader
+    from tests.support.hermes_home import Home
+
+KEY = "agent:main:loomi:dm:c1"
+SUMMARY = (
+    "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted into the summary below."
+)
+WANTED = Wanted(1_000, 1_000_000, full=False)
+
+
+def turns(home: Home, key: str | None, session: str) -> list[HistoryTurn]:
+    def work(reader: Reader) -> list[HistoryTurn]:
+        sessions = lineage.of_task(reader, key, session)
+        return pages.read(reader, sessions, None, WANTED, lambda s, n: f"{s}/{n}", None).turns
+
+    return hermesdb.read(home.folder, work)
+
+
+def prompts(home: Home, key: str | None, session: str) -> list[object]:
+    return [turn.prompt for turn in turns(home, key, session)]
+
+
+def name(home: Home, session: str) -> str | None:
+    def work(reader: Reader) -> str | None:
+        columns = lineage.selected(reader)
+        (row,) = reader.rows(f"SELECT {columns} FROM sessions WHERE id = ?", session)
+        return lineage.root(reader, row, session)
+
+    return hermesdb.read(home.folder, work)
+
+
+def test_a_key_goes_on_under_another_session(home: Home) -> None:
+    home.say("one", session=home.session("s1", KEY))
+    home.say("other", session=home.session("s2", KEY + "x"))
+    home.say("two", session=home.session("s3", KEY))
+    assert prompts(home, KEY, "s3") == ["one", "two"]
+    assert prompts(home, KEY, "") == ["one", "two"]
+
+
+def test_a_session_that_a_key_was_pointed_at(home: Home) -> None:
+    """/resume continues a session of the command line on the phone."""
+    home.say("on the terminal", session=home.session("cli", None))
+    home.say("hi", session=home.session("s1", KEY))
+    assert prompts(home, KEY, "cli") == ["on the terminal", "hi"]
+    assert name(home, "cli") == "cli"
+
+
+def test_a_chain_of_compressions(home: Home) -> None:
+    """The new session begins with the first messages, a summary and the newest messages."""
+    home.session("s1", KEY)
+    home.say("one")
+    home.say("two")
+    home.say("three")
+    home.run("UPDATE sessions SET end_reason = 'compression' WHERE id = 's1'")
+    home.session("s2", None, parent_session_id="s1")
+    home.copy("s1", "s2", keep_time=False, last=100)
+    home.run("DELETE FROM messages WHERE session_id = 's2' AND content = 'two'")
+    home.message("user", SUMMARY, "s2")
+    home.copy("s1", "s2", keep_time=True, last=2)
+    home.say("four", session="s2")
+    assert prompts(home, KEY, "s2") == ["one", "two", "three", "four"]
+    assert prompts(home, None, "s2") == ["one", "two", "three", "four"]
+    assert prompts(home, None, "s1") == ["one", "two", "three", "four"]
+    assert name(home, "s2") == KEY
+
+
+def test_a_chain_without_a_key_is_named_by_its_first(home: Home) -> None:
+    home.say("one", session=home.session("s1", None, end_reason="compression"))
+    home.say(
+        "two", session=home.session("s2", None, parent_session_id="s1", end_reason="compression")
+    )
+    home.say("three", session=home.session("s3", None, parent_session_id="s2"))
+    assert [name(home, session) for session in ("s1", "s2", "s3")] == ["s1"] * 3
+    assert prompts(home, None, "s1") == prompts(home, None, "s3") == ["one", "two", "three"]
+
+
+def compress(home: Home, first: int, last: int) -> None:
+    """As Hermes does it in place: all is put away; then come copies of the first messages, a
+    summary, and copies of the last."""
+    home.run("CREATE TABLE kept AS SELECT * FROM messages WHERE active = 1")
+    home.run("UPDATE messages SET active = 0, compacted = 1 WHERE active = 1")
+    _again(home, f"ORDER BY id LIMIT {first}")
+    home.message("user", SUMMARY)
+    _again(home, f"WHERE id IN (SELECT id FROM kept ORDER BY id DESC LIMIT {last}) ORDER BY id")
+    home.run("DROP TABLE kept")
+
+
+def _again(home: Home, which: str) -> None:
+    names = "session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp"
+    names += ", finish_reason"
+    home.run(f"INSERT INTO messages ({names}) SELECT {names} FROM kept {which}")
+
+
+def test_what_was_compressed_in_place_is_told_as_it_was(home: Home) -> None:
+    home.session("s1", KEY)
+    for text in ("one", "two", "three", "four"):
+        home.say(text)
+    home.message("user", "five")
+    home.use("terminal", {"command": "ls"}, "a long list")
+    compress(home, 2, 3)
+    home.run("UPDATE messages SET content = '[cleared]' WHERE role = 'tool' AND active = 1")
+    home.message("assistant", "done", finish_reason="stop")
+    home.say("six")
+    compress(home, 2, 4)
+    home.say("seven")
+    found = turns(home, KEY, "s1")
+    assert [turn.prompt for turn in found] == [
+        *("one", "two", "three", "four", "five", "six", "seven")
+    ]
+    assert [part.result for part in found[4].parts if part.kind == "tool"] == ["a long list"]
+    assert all(turn.status == "completed" for turn in found)
+
+
+def test_a_summary_of_what_is_gone_is_told(home: Home) -> None:
+    home.session("s1", KEY)
+    home.message("user", SUMMARY)
+    home.say("two")
+    summary, turn = turns(home, KEY, "s1")
+    assert (summary.summary, summary.partial is True) == (True, False)
+    assert [part.text for part in summary.parts] == [SUMMARY]
+    assert turn.prompt == "two"
+
+
+def test_what_is_said_twice_is_told_twice(home: Home) -> None:
+    """In a session that was compressed: only copies are left out."""
+    home.session("s1", KEY)
+    home.say("yes")
+    compress(home, 1, 1)
+    home.say("yes")
+    home.say("yes")
+    assert prompts(home, KEY, "s1") == ["yes"] * 3
+
+
+def test_a_branch_of_the_same_chat_is_not_told_twice(home: Home) -> None:
+    home.session("s1", KEY)
+    home.say("one")
+    home.say("two")
+    home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=False)
+    home.say("three", session="s2")
+    assert prompts(home, KEY, "s2") == ["one", "two", "three"]
+
+
+def test_a_branch_of_another_chat_has_what_it_began_with(home: Home) -> None:
+    home.session("s1", KEY)
+    home.say("one")
+    home.session("s2", KEY + "x", parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=False)
+    home.say("later", session="s1")
+    home.say("two", session="s2")
+    assert prompts(home, KEY + "x", "s2") == ["one", "two"]
+    assert prompts(home, KEY, "s1") == ["one", "later"]
+
+
+def test_a_branch_that_nothing_was_added_to(home: Home) -> None:
+    home.session("s1", KEY)
+    home.say("one")
+    home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=False)
+    assert prompts(home, KEY, "s2") == ["one"]
+
+
+def test_helpers_are_no_part_of_it(home: Home) -> None:
+    home.session("s1", KEY, end_reason="compression")
+    home.say("one")
+    home.session("s2", None, parent_session_id="s1", model_config={"_delegate_from": "s1"})
+    home.say("do this", session="s2")
+    assert prompts(home, KEY, "s1") == ["one"]
+    assert name(home, "s2") is None
+    home.run("UPDATE sessions SET end_reason = NULL WHERE id = 's1'")
+    home.say("help", session=home.session("s3", None, parent_session_id="s1"))
+    assert name(home, "s3") is None
+
+
+def test_sessions_that_are_each_others_parents_come_to_an_end(home: Home) -> None:
+    home.session("s1", None, end_reason="compression")
+    home.session("s2", None, parent_session_id="s1", end_reason="compression")
+    home.run("UPDATE sessions SET parent_session_id = 's2' WHERE id = 's1'")
+    home.say("one")
+    assert prompts(home, None, "s2") == ["one"]
+    assert name(home, "s2") is None
+
+
+def test_a_session_that_is_gone(home: Home) -> None:
+    assert prompts(home, KEY, "gone") == []
