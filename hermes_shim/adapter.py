@@ -22,6 +22,7 @@ from .chats import Chats
 from .cli import runtime_dirs
 from .controls import Controls
 from .facts import HOOKS, plain, state, watch
+from .files import Files
 from .host import Host
 from .link import Link
 from .questions import Questions
@@ -54,7 +55,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
@@ -156,7 +157,14 @@ class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # ty
         state.link.reply({"id": command["id"], **result})
 
     async def _op_inject(
-        self, _id: str, chat_id: str, text: str, message_id: str, mode: str, **origin: Any
+        self,
+        _id: str,
+        chat_id: str,
+        text: str,
+        message_id: str,
+        mode: str,
+        media: Any = None,
+        **origin: Any,
     ) -> Message:
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
@@ -167,13 +175,13 @@ class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # ty
         self._heal_stale_session_lock(key)
         if mode != "command" and self._reserved(key, text):
             return {"error": "reserved_text"}
-        event = self._event(source, text, message_id, mode, **origin)
+        event = self._event(source, text, message_id, mode, media, **origin)
         if mode == "command":
             state.commands[key] = message_id
             await self.handle_message(event)
         elif key not in self._active_sessions:
             self._start_session_processing(event, key)
-        elif not _folded(agent, mode, text.strip()):
+        elif media or not _folded(agent, mode, text.strip()):
             runner._enqueue_fifo(key, event, self)
             if mode == "interrupt" and hasattr(agent, "interrupt"):
                 agent.interrupt(text)
@@ -181,7 +189,7 @@ class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # ty
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
-        word, busy = text.split(maxsplit=1)[0], key in self._active_sessions
+        word, busy = (text.split(maxsplit=1) or [""])[0], key in self._active_sessions
         if busy and word.startswith("/") and resolve_command(word[1:].lower()) is not None:
             return True  # no queued text may begin with a known command
         if CONTROL or slash_confirm.get_pending(key):
@@ -189,14 +197,16 @@ class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # ty
         asks = clarify_gateway.get_pending_for_session(key, include_choice_prompts=True)
         return not busy and bool(asks or self.gateway_runner._update_prompt_pending.get(key))
 
-    def _event(self, source: Any, text: str, message_id: str, mode: str, **origin: Any) -> Any:
+    def _event(
+        self, source: Any, text: str, message_id: str, mode: str, media: Any = None, **origin: Any
+    ) -> Any:
         """A message for Hermes, told to loomid just before it is handed over."""
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
             self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
         kind = MessageEvent if CONTROL or mode == "command" else _Plain
         more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
-        return kind(text=text, source=source, message_id=message_id, **more)
+        return kind(text=text, source=source, message_id=message_id, **more, **(media or {}))
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
         runner, store = self.gateway_runner, self._session_store
@@ -234,8 +244,9 @@ class LoomiAdapter(Chats, Controls, Host, Questions, BasePlatformAdapter):  # ty
             asked.entry.event.set()
         return {"value": {"applied": True}}
 
-    async def _op_running(self, _id: str, fact: str, **_: Any) -> Message:
+    async def _op_running(self, _id: str, fact: str, inbox: str = "", **_: Any) -> Message:
         """Tell what is alive, as a fact: with it loomid has seen all that came before."""
+        state.inbox = inbox or state.inbox
         keys = list(self.gateway_runner._running_agents)
         alive = {"approvals": list(state.approvals), "questions": list(state.questions)}
         state.link.emit(fact, {"keys": keys, **alive})

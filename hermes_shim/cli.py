@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import sys
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ def set_up(parser: Any) -> None:
     )
 
 
-def run(args: Any) -> None:
-    """Have the first loomid that answers do it; each line of its answer is to be said."""
+def _ask(words: Any) -> HTTPResponse:
+    """The answer of the first loomid that there is, a line at a time."""
     doors = [str(folder / "admin.sock") for folder in runtime_dirs()]
     for door in doors:
         connection = HTTPConnection("localhost")
@@ -35,11 +35,34 @@ def run(args: Any) -> None:
             connection.sock.connect(door)
         except OSError:
             continue
-        connection.request("POST", "/hermes", json.dumps(args.words))
-        for line in connection.getresponse():
-            said = json.loads(line)
-            if "error" in said:
-                sys.exit(said["error"])
-            print(said["say"], flush=True)  # noqa: T201
-        return
+        headers = {"Loomi-Terminal": "yes"} if sys.stdout.isatty() else {}
+        connection.request("POST", "/hermes", json.dumps(words), headers)
+        return connection.getresponse()
     sys.exit(f"loomid does not run (start it with `loomid`); tried {', '.join(doors)}")
+
+
+def _say(line: bytes, undo: Any = ()) -> Any:
+    """Say one line; what is to be sent should this be interrupted from now on."""
+    said = json.loads(line)
+    if "error" in said:
+        sys.exit(said["error"])
+    print(said["say"], file=sys.stderr if said.get("aside") else sys.stdout, flush=True)
+    return said.get("undo", undo)
+
+
+def run(args: Any) -> None:
+    """Have loomid do it; each line of its answer is to be said."""
+    undo: Any = ()
+    try:
+        answer = _ask(args.words)
+        try:
+            for line in answer:
+                undo = _say(line, undo)
+        except KeyboardInterrupt:
+            for line in _ask(undo) if undo else ():
+                _say(line)
+            sys.exit(130)
+    except (OSError, HTTPException) as error:
+        sys.exit(f"loomid does not answer ({type(error).__name__})")
+    if undo:
+        sys.exit("loomid stopped before that was done")

@@ -24,7 +24,7 @@ RANKS = {"delta": DELTA, "edited": DELTA}
 RANKS |= dict.fromkeys(("approval.asked", "approval.done", "turn.answered", "turn.ended"), LASTING)
 RANKS |= dict.fromkeys(("question.asked", "question.done"), LASTING)
 RANKS |= dict.fromkeys(("stream.ended", "api.failed", "loop.stopped", "session.reset"), LASTING)
-RANKS |= dict.fromkeys(("processing.ended", "sent", "inventory"), LASTING)
+RANKS |= dict.fromkeys(("processing.ended", "sent", "file.sent", "inventory"), LASTING)
 
 
 class Backlog:

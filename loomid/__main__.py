@@ -42,8 +42,8 @@ def main(
 
     \b
     Exit status: 0 stopped; 1 crashed (the log has the traceback); 2 wrong command line;
-    73 the state cannot be used; 75 a port or directory is in use by another process;
-    78 a setting is wrong or unsafe.
+    73 the state cannot be used; 75 a port or directory is in use by another process, or
+    the address is not of this host (yet); 78 a setting is wrong or unsafe.
     """
     os.umask(0o077)
     overrides = {

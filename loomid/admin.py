@@ -6,6 +6,7 @@ Whoever reaches it owns the daemon; the directory (0700) and the socket (0600) k
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import logging
@@ -14,22 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from loomid import __version__, hermescli, values
+from loomid import __version__, hermescli, paircode, values
 from loomid.adminclient import VERSION_HEADER
 from loomid.errors import PhoneError, StorageFailing
 from loomid.lmp import pairing, scopes
+from loomid.paircode import Code
 from loomid.status import device_json
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from loomid.hub import Hub
     from loomid.lmp.scopes import Scopes
     from loomid.owner import Owner
+    from loomid.vault import Device
 
 log = logging.getLogger("loomid.admin")
 
-MIN_TTL_S = 1.0
 MAX_BODY = 16_384
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -92,35 +95,40 @@ class Admin:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _pair(self, request: web.Request) -> web.Response:
-        asked = await _body(request, {"name", "url", "ttl", "scopes"})
+    async def _pair(self, request: web.Request) -> web.StreamResponse:
+        """With `wait`: a line with the code, and one with the outcome; if the caller goes
+        before that, the code is withdrawn. Without, it is kept until it runs out."""
+        asked = await _body(request, {"name", "url", "ttl", "scopes", "wait"})
         name = _field(asked, "name", values.parse_name)
         url = _field(asked, "url", values.phone_url)
-        ttl = _field(asked, "ttl", _ttl) or pairing.TOKEN_TTL_S
+        ttl = _field(asked, "ttl", paircode.parse_ttl)
+        wait = _field(asked, "wait", values.yes_no)
         held = _field(asked, "scopes", scopes.parse_json) or scopes.DEFAULT
-        code, token, expires_at = await self._code(name, url, ttl, held)
-        answer = {
-            "qr": code,
-            "drawn": _drawn(code),
-            "token_ref": token.hash.hex(),
-            "expires_at": expires_at,
-            "expires_in": ttl,
-        }
-        return web.json_response(answer)
+        code = await self._code(name, url, ttl, held)
+        if wait:
+            return await _streamed(request, self._awaited(code))
+        return web.json_response(_code_json(code))
 
     async def _code(
-        self, name: str | None, url: str | None, ttl: float, held: Scopes
-    ) -> tuple[dict[str, Any], pairing.Secret, float]:
+        self, name: str | None, url: str | None, ttl: float | None, held: Scopes
+    ) -> Code:
+        ttl = ttl or pairing.TOKEN_TTL_S
         token, expires_at = await self._hub.desk.mint(name, ttl, held)
-        return pairing.qr(url or self._url, token, self._name, self._fp), token, expires_at
+        qr = pairing.qr(url or self._url, token, self._name, self._fp)
+        drawn = draw(json.dumps(qr, separators=(",", ":"), ensure_ascii=False))
+        return Code(qr, drawn, token.hash, expires_at, ttl)
+
+    async def _awaited(self, code: Code) -> AsyncGenerator[dict[str, Any], None]:
+        async with paircode.held(self._hub.desk, code.token_hash):
+            yield _code_json(code)
+            yield _outcome_json(await self._hub.desk.outcome(code.token_hash))
 
     async def _outcome(self, request: web.Request) -> web.Response:
         try:
             device = await self._hub.desk.outcome(bytes.fromhex(request.match_info["ref"]))
         except (ValueError, KeyError):
             raise _no(404, "there is no such pairing code") from None
-        paired = None if device is None else {"device_id": device.device_id, "name": device.name}
-        return web.json_response({"paired": paired})
+        return web.json_response(_outcome_json(device))
 
     async def _withdraw(self, request: web.Request) -> web.Response:
         try:
@@ -195,18 +203,9 @@ class Admin:
         words = await _json(request)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise _no(400, "the body is a list of words")
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
-        try:
-            async for line in hermescli.run(self._hub, self._mint, words):
-                await response.write(json.dumps(line).encode() + b"\n")
-        except StorageFailing as error:
-            await response.write(json.dumps({"error": error.message}).encode() + b"\n")
-        return response
-
-    async def _mint(self, name: str | None, held: Scopes) -> tuple[str, bytes]:
-        code, token, _ = await self._code(name, None, pairing.TOKEN_TTL_S, held)
-        return _drawn(code), token.hash
+        on_terminal = hermescli.TERMINAL in request.headers
+        told = hermescli.run(self._hub, self._code, words, on_terminal=on_terminal)
+        return await _streamed(request, told)
 
     async def _get_status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._status())
@@ -221,13 +220,43 @@ class Admin:
             asked = request.match_info["event_id"], request.query.get("device")
             return web.json_response(self._trace(*asked))
         except ValueError:
-            raise _no(400, "an event's id is e_ and its number, as e_123") from None
+            raise _no(400, "an event's id is e_ and its number from 1 on, as e_123") from None
         except KeyError:
             raise _no(404, "there is no such device") from None
 
 
-def _drawn(code: dict[str, Any]) -> str:
-    return draw(json.dumps(code, separators=(",", ":"), ensure_ascii=False))
+async def _say_version(_: web.BaseRequest, response: web.StreamResponse) -> None:
+    """loomictl may be of another version, after an upgrade say."""
+    response.headers[VERSION_HEADER] = __version__
+
+
+async def _streamed(
+    request: web.Request, lines: AsyncGenerator[dict[str, Any], None]
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    async with contextlib.aclosing(lines):  # it notices when a write fails, or is cancelled
+        await response.prepare(request)
+        try:
+            async for line in lines:
+                await response.write(json.dumps(line).encode() + b"\n")
+        except StorageFailing as error:
+            await response.write(json.dumps({"error": error.message}).encode() + b"\n")
+    return response
+
+
+def _code_json(code: Code) -> dict[str, Any]:
+    return {
+        "qr": code.qr,
+        "drawn": code.drawn,
+        "token_ref": code.token_hash.hex(),
+        "expires_at": code.expires_at,
+        "expires_in": code.expires_in,
+    }
+
+
+def _outcome_json(device: Device | None) -> dict[str, Any]:
+    named = None if device is None else {"device_id": device.device_id, "name": device.name}
+    return {"paired": named}
 
 
 def draw(text: str) -> str:
@@ -284,18 +313,6 @@ def _field(asked: dict[str, Any], key: str, parse: Callable[[object], Any]) -> A
         return parse(asked[key])
     except ValueError as error:
         raise _no(400, f"{key}: {error}") from None
-
-
-def _ttl(value: object) -> float:
-    ttl = values.parse_duration(value)
-    if not MIN_TTL_S <= ttl <= pairing.MAX_TOKEN_TTL_S:
-        raise ValueError("between one second and one day")
-    return ttl
-
-
-async def _say_version(_: web.BaseRequest, response: web.StreamResponse) -> None:
-    """loomictl may be of another version, after an upgrade say."""
-    response.headers[VERSION_HEADER] = __version__
 
 
 @web.middleware

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from http.client import HTTPConnection, HTTPException
@@ -11,7 +12,8 @@ from loomid.config import ADMIN_SOCKET
 from loomid.errors import LoomiError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from http.client import HTTPResponse
     from pathlib import Path
 
 CALL_S = 10.0
@@ -46,30 +48,60 @@ class AdminClient:
         timeout: float = CALL_S,
     ) -> Any:  # noqa: ANN401 - JSON
         """One request; its answer, decoded where it is JSON, else as text."""
+        with self._answer(method, target, body, timeout) as answer:
+            with self._explained():
+                text = answer.read()
+            plain = answer.headers.get_content_type() == "text/plain"
+            return text.decode() if plain else json.loads(text)
+
+    @contextlib.contextmanager
+    def lines(
+        self, method: str, target: str, body: Mapping[str, Any], timeout: float
+    ) -> Iterator[Iterator[Any]]:
+        """One request whose answer comes in lines of JSON, each within `timeout` seconds.
+
+        To ask for one more than come raises NotRunning. The daemon sees when this is left.
+        """
+        with self._answer(method, target, body, timeout) as answer:
+            yield self._lines(answer)
+
+    def _lines(self, answer: HTTPResponse) -> Iterator[Any]:
+        while True:
+            with self._explained():
+                line = answer.readline()
+                if not line:
+                    raise ConnectionResetError("it stopped")
+            yield json.loads(line)
+
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, target: str, body: Mapping[str, Any] | None, timeout: float
+    ) -> Iterator[HTTPResponse]:
         connection = _UnixConnection(self.path, timeout)
         try:
-            data = None if body is None else json.dumps(body).encode()
-            headers = {"Content-Type": "application/json"} if data is not None else {}
-            connection.request(method, target, data, headers)
-            answer = connection.getresponse()
-            status, text = answer.status, answer.read()
-            self.speaks = answer.headers.get(VERSION_HEADER, "unknown")
-            plain = answer.headers.get_content_type() == "text/plain"
+            with self._explained():
+                data = None if body is None else json.dumps(body).encode()
+                headers = {"Content-Type": "application/json"} if data is not None else {}
+                connection.request(method, target, data, headers)
+                answer = connection.getresponse()
+                self.speaks = answer.headers.get(VERSION_HEADER, "unknown")
+                refusal = None if answer.status == 200 else answer.read()
+            if refusal is not None:
+                raise Refused(_said(refusal, answer.status))
+            yield answer
+        finally:
+            connection.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except PermissionError:
             raise NotAllowed(
                 f"{self.path} refuses this account; run loomictl as the account of loomid"
             ) from None
         except (OSError, HTTPException) as error:
             raise NotRunning(f"loomid does not answer at {self.path} ({_reason(error)})") from None
-        finally:
-            connection.close()
-        if status == 200:
-            return text.decode() if plain else json.loads(text)
-        try:
-            message = json.loads(text)["error"]
-        except (ValueError, KeyError, TypeError):
-            message = f"loomid answered {status}"
-        raise Refused(message)
 
 
 def find(places: Sequence[Path]) -> AdminClient:
@@ -92,6 +124,13 @@ def find(places: Sequence[Path]) -> AdminClient:
         f"loomid is not running (looked in {tried}); start it with"
         " 'systemctl --user start loomid', 'systemctl start loomid' or 'loomid'"
     )
+
+
+def _said(text: bytes, status: int) -> str:
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"loomid answered {status}"
 
 
 def _reason(error: Exception) -> str:

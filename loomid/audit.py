@@ -24,7 +24,12 @@ KEPT = 1_000
 answer behind a flood of messages."""
 SHOWN = 10_000
 
-_SAID = {"session.send": ("mode", "command"), "approval.resolve": ("choice",)}
+_SAID = {
+    "session.send": ("mode", "command"),
+    "approval.resolve": ("choice",),
+    "model.set": ("default",),
+    "mode.set": ("mode",),
+}
 """Request type → the fields that tell what was decided; never one with a text in it."""
 _MAKE_ROOM = """DELETE FROM audit WHERE who = ?1 AND action = ?2 AND id <= (SELECT id FROM audit
     WHERE who = ?1 AND action = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)"""

@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 
@@ -20,12 +20,15 @@ from loomid import (
     cli_devices,
     cli_questions,
     cli_trace,
+    paircode,
     terminal,
     values,
 )
 from loomid.cli_db import db
 from loomid.cli_devices import scopes_of
-from loomid.ctl import Asked, Commands, Failed, Interrupted, parsed, say, show_json, span
+from loomid.ctl import Asked, Commands, Failed, Interrupted, parsed, say, show_json
+from loomid.lmp import pairing
+from loomid.terminal import span
 
 EXIT_CODES = {
     0: "done",
@@ -68,8 +71,8 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
 @click.option(
     "--ttl",
     metavar="TIME",
-    callback=parsed(values.parse_duration),
-    help="How long the code is valid, as 300 or 5m. [default: 5m]",
+    callback=parsed(paircode.parse_ttl),
+    help="How long the code is valid, as 300 or 5m, at most a day. [default: 5m]",
 )
 @click.option(
     "--scope",
@@ -84,50 +87,45 @@ def main(ctx: click.Context, runtime_dir: str | None, state_dir: str | None) -> 
 def pair(asked: Asked, /, as_json: bool, **wanted: Any) -> None:  # noqa: ANN401 - the options
     """Show a pairing code and wait until a phone has used it."""
     body = {name: value for name, value in wanted.items() if value is not None}
-    made = asked.call("POST", "/pair", body=body)
-    target = f"/pair/{quote(made['token_ref'], safe='')}"
-    try:
-        _show_code(made, as_json)
-        timeout = made["expires_in"] + _WAIT_SLACK_S
-        paired = asked.call("GET", f"{target}/outcome", timeout=timeout)["paired"]
-    except KeyboardInterrupt:
-        raise Interrupted(_withdrawn(asked, target, made["expires_at"])) from None
+    timeout = (wanted["ttl"] or pairing.TOKEN_TTL_S) + _WAIT_SLACK_S
+    # One call: however this process ends, the daemon sees it and withdraws the code.
+    with asked.told("POST", "/pair", body=body | {"wait": True}, timeout=timeout) as lines:
+        made = next(lines)
+        try:
+            _show_code(made, as_json)
+            paired = next(lines)["paired"]
+        except KeyboardInterrupt:
+            raise Interrupted(_withdrawn(asked, made)) from None
     if as_json:
         show_json({"paired": paired})
     elif paired is not None:
         say(f"Paired {paired['name']} ({paired['device_id']}).")
     if paired is None:
-        raise Failed("the pairing code ran out; nothing was paired")
+        raise Failed(paircode.RAN_OUT)
 
 
 def _show_code(made: dict[str, Any], as_json: bool) -> None:
-    _warn_unreachable(made["qr"]["url"])
+    url = made["qr"]["url"]
+    warning = paircode.warning(url)
+    if warning is not None:
+        click.echo(f"loomictl: warning: {warning}", err=True)
     if as_json:
         show_json(made["qr"])
     else:
         click.echo(terminal.qr(made["drawn"]))
-        click.echo(f"Scan it with Loomi on the phone ({made['qr']['url']}).", err=True)
-        click.echo(f"It works once, for {span(made['expires_in'])}. Waiting …", err=True)
+        for line in paircode.explained(url, made["expires_in"]):
+            click.echo(line, err=True)
 
 
-def _withdrawn(asked: Asked, target: str, expires_at: float) -> str:
+def _withdrawn(asked: Asked, made: dict[str, Any]) -> str:
     """What became of a code that nobody waits for any more."""
     try:
-        if asked.call("DELETE", target)["withdrawn"]:
-            return "The code is withdrawn."
+        if asked.call("DELETE", f"/pair/{quote(made['token_ref'], safe='')}")["withdrawn"]:
+            return paircode.WITHDRAWN
     except Failed as error:
-        until = time.strftime("%H:%M:%S", time.localtime(expires_at))
-        return f"the code cannot be withdrawn and is valid until {until}: {error.message}"
-    return "a phone has used the code already; loomictl devices lists it"
-
-
-def _warn_unreachable(url: str) -> None:
-    if values.is_loopback(urlsplit(url).hostname or ""):
-        click.echo(
-            f"loomictl: warning: {url} is this machine's loopback: no phone can reach it;"
-            " set public_url or give --url",
-            err=True,
-        )
+        until = time.strftime("%H:%M:%S", time.localtime(made["expires_at"]))
+        return f"the code may be valid until {until}, if it is not withdrawn: {error.message}"
+    return paircode.used_already("loomictl")
 
 
 @main.command()
@@ -145,7 +143,9 @@ def status(asked: Asked, as_json: bool) -> None:
     if found["log"]["damaged"]:
         click.echo("THE DATABASE IS DAMAGED; see loomictl db check")
     listening = ", ".join(found["listen"])
-    click.echo(f"loomid {found['version']} (pid {found['pid']}), up {span(found['uptime_s'])}")
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["started_at"]))
+    up = f"up {span(found['uptime_s'])}, since {started}"
+    click.echo(f"loomid {found['version']} (pid {found['pid']}), {up}")
     click.echo(f"phones connect to {found['url']} (listening on {listening})")
     for line in _gateway_lines(found):
         say(line)
@@ -159,13 +159,18 @@ def status(asked: Asked, as_json: bool) -> None:
 
 def _gateway_lines(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"gateway {g['name']}: {'online' if g['online'] else 'offline'} for"
-        f" {span(time.time() - g['since'])}, Hermes {g['hermes_version']},"
-        f" shim {g['shim_version']}"
+        f"gateway {g['name']}: {'online' if g['online'] else 'offline'} {_lasting(g['since'])},"
+        f" Hermes {g['hermes_version']}, shim {g['shim_version']}"
         for g in found["gateways"]
     ]
     lines += [f"gateway refused: {line}" for line in found["incompatible"]]
     return lines or ["no Hermes gateway has connected; loomictl hermes install links one"]
+
+
+def _lasting(since: float | None) -> str:
+    if since is None:
+        return "since before this start of loomid"
+    return f"for {span(time.time() - since)}"
 
 
 def _figure_lines(figures: dict[str, Any]) -> list[str]:
@@ -238,13 +243,15 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
     from loomid import installer  # late: it needs a YAML library
 
     try:
-        done = installer.install(
+        installed = installer.install(
             home or installer.hermes_home(os.environ), python, asked.hermes_endpoint()
         )
     except installer.InstallError as error:
         raise Failed(str(error)) from None
-    for line in done or ["Everything is there already; nothing was changed."]:
+    for line in installed.done or ["Everything is there already; nothing was changed."]:
         click.echo(line)
+    if installed.doubt is not None:
+        raise Failed(f"warning: {installed.doubt}")
 
 
 main.add_command(cli_devices.devices)

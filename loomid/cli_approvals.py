@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from loomid.ctl import Asked, Failed, only, span, table
+from loomid.ctl import Asked, Failed, only, table
+from loomid.terminal import span
 from loomid.wire import CHOICES
 
 _COMMAND_CHARS = 60
@@ -21,7 +22,7 @@ def approvals(asked: Asked, as_json: bool) -> None:
     """List the approvals that wait, and the last that were decided."""
     found = asked.listed("approvals", as_json, "Hermes has asked for nothing yet.")
     if found:
-        head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND")
+        head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "ENDS", "TASK", "COMMAND")
         names = {one["device_id"]: one["name"] for one in asked.call("GET", "/devices")["devices"]}
         table(head, [_approval_row(one, names) for one in found])
 
@@ -29,6 +30,7 @@ def approvals(asked: Asked, as_json: bool) -> None:
 def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
     by = one["by"]
     when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
+    deadline = one["deadline_ts"] if one["ended_at"] is None else None
     command = " ".join(one["command"].split())
     return (
         one["approval_id"],
@@ -36,6 +38,7 @@ def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]
         one["choice"] or one["answer"] or "-",
         f"{names[by]} ({by})" if by in names else by or "-",
         f"{span(time.time() - when)} ago",
+        "-" if deadline is None else f"in {span(deadline - time.time())}",
         one["task_id"] or "-",
         command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "…",
     )
@@ -43,7 +46,7 @@ def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]
 
 @click.command()
 @click.argument("approval")
-@click.argument("choice", type=click.Choice(CHOICES))
+@click.argument("choice", metavar="CHOICE", type=click.Choice(CHOICES))
 @click.pass_obj
 def approve(asked: Asked, approval: str, choice: str) -> None:
     """Answer APPROVAL (its id or the beginning of it) with CHOICE, as a phone would."""

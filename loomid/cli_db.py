@@ -88,13 +88,14 @@ def backup(asked: Asked, file: Path) -> None:
 
 @db.command()
 @click.argument("file", type=FILE)
+@click.option("--bring-back", is_flag=True, help="With the phones that were revoked since.")
 @click.pass_obj
-def restore(asked: Asked, file: Path) -> None:
+def restore(asked: Asked, file: Path, bring_back: bool) -> None:
     """Put FILE in the place of the database, while loomid is stopped; that is kept beside it."""
     from loomid import dbtool
 
     try:
-        done = dbtool.restore(asked.state_dir(), file.absolute())
+        done = dbtool.restore(asked.state_dir(), file.absolute(), bring_back=bring_back)
     except StartupError as error:
         raise _refused(error.exit_code, str(error)) from None
     except dbtool.Unsound as unsound:
@@ -102,11 +103,14 @@ def restore(asked: Asked, file: Path) -> None:
     click.echo(f"restored: {_said(done.findings)}")
     if done.former is not None:
         click.echo(f"the former database is now {done.former}")
-    if done.back:
+    if done.missing and done.back:
         click.echo("paired again, though the former database had them no more; to revoke them")
         click.echo("(once loomid runs):")
-    for device_id, name in done.back:
-        click.echo(f"  {terminal.plain(name)}: loomictl revoke {device_id}")
+    elif done.missing:
+        click.echo("revoked since the copy was made, and still so (else: restore --bring-back):")
+    for device_id, name in done.missing:
+        command = "loomictl revoke " if done.back else ""
+        click.echo(f"  {terminal.plain(name)}: {command}{device_id}")
 
 
 def _said(findings: Findings) -> str:

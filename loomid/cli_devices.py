@@ -9,8 +9,9 @@ from urllib.parse import quote
 import click
 
 from loomid import values
-from loomid.ctl import Asked, Unknown, parsed, say, span, table
+from loomid.ctl import Asked, Unknown, parsed, say, table
 from loomid.lmp import scopes
+from loomid.terminal import span
 
 
 def scopes_of(

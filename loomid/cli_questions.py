@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from loomid.ctl import Asked, Failed, only, say, span
+from loomid.ctl import Asked, Failed, only, say
+from loomid.terminal import span
 
 OWNER = "loomictl"
 """Who an answer from here is by."""

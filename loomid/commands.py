@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import audit, orders
+from loomid.attachments import Attachments
 from loomid.audit import Deed
 from loomid.chats import Chats
 from loomid.controls import Controls
@@ -29,6 +30,7 @@ from loomid.errors import (
 )
 from loomid.gateway import CommandFailed
 from loomid.lmp import envelope, frames, requests, scopes
+from loomid.lmp.file_frames import AttachmentGet
 from loomid.orders import Act, Order
 from loomid.plans import Plans
 from loomid.resolve import DECIDING, Deciding, Decision, Resolver, accepted
@@ -38,6 +40,7 @@ from loomid.vault import Intent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from loomid.files import Files
     from loomid.gateway import Gateways
     from loomid.ledger import Ledger
     from loomid.lmp.projection import Projection
@@ -82,6 +85,7 @@ class Commands:
         limits: frames.Limits,
         *,
         alive: Projection,
+        files: Files,
         remind: Remind,
         group: asyncio.TaskGroup,
         patience_s: float = RECALL_PATIENCE_S,
@@ -95,12 +99,15 @@ class Commands:
         self._flights: dict[tuple[str, str], Flight] = {}
         self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
-        controls = Controls(gateways, self.tasks)
-        self.queries: dict[type[frames.Payload], Query] = {frames.TaskList: self.tasks.list}
+        controls, attachments = Controls(gateways, self.tasks), Attachments(files, limits)
+        self.queries: dict[type[frames.Payload], Query] = {
+            frames.TaskList: self.tasks.list,
+            AttachmentGet: attachments.get,
+        }
         self.queries |= controls.queries()
         """Requests that change nothing: each is answered anew."""
-        self.acts = Plans(gateways, runs, self.tasks, vault, controls.confirmed, limits).acts()
-        self.acts |= controls.acts() | Chats(gateways, self.tasks).acts()
+        plans = Plans(gateways, runs, self.tasks, vault, controls.confirmed, attachments, limits)
+        self.acts = plans.acts() | controls.acts() | Chats(gateways, self.tasks).acts()
         """Requests that a gateway carries out, each at most once."""
         self.acts |= dict.fromkeys(DECIDING, Act(self._decision))
 

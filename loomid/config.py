@@ -57,6 +57,8 @@ class Config:
     max_db_bytes: int
     allow_insecure_bind: bool
     max_frame_bytes: int
+    max_file_bytes: int
+    max_files_bytes: int
 
     @property
     def tls(self) -> bool:
@@ -118,6 +120,14 @@ SETTINGS: dict[str, Setting] = {
     ),
     "max_frame_bytes": Setting(
         values.size(2**14, 2**26), "1MiB", "Largest frame taken from a phone."
+    ),
+    "max_file_size": Setting(
+        values.size(2**20, 2**32), "64MiB", "Largest file taken from a phone or the agent."
+    ),
+    "max_files_size": Setting(
+        values.size(2**20, 2**44),
+        "1GiB",
+        "How much all files may take; those that were used longest ago go first.",
     ),
 }
 
@@ -198,7 +208,9 @@ def _toml_fault(path: Path, text: str, said: str) -> str:
     match = re.search(r" \(at line (\d+), column \d+\)$", said)
     line = int(match[1]) if match else max(1, len(text.splitlines()))
     said = said[: match.start()] if match else said.removesuffix(" (at end of document)")
-    return f"{path}:{line}: {' '.join(said.split())}"
+    unquoted = said.startswith(("Invalid value", "Expected newline"))
+    hint = '; texts need quotes: key = "text"' if unquoted else ""
+    return f"{path}:{line}: {' '.join(said.split())}{hint}"
 
 
 def config_file(named: str | None, environ: Mapping[str, str]) -> Path | None:
@@ -268,6 +280,8 @@ def load(overrides: Mapping[str, str | None], environ: Mapping[str, str]) -> Con
         max_db_bytes=found.get("max_db_size", 2**30),
         allow_insecure_bind=found.get("allow_insecure_bind", False),
         max_frame_bytes=found.get("max_frame_bytes", 1 << 20),
+        max_file_bytes=found.get("max_file_size", 64 << 20),
+        max_files_bytes=found.get("max_files_size", 1 << 30),
     )
 
 

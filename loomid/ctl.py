@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -10,11 +11,11 @@ from urllib.parse import urlencode
 
 import click
 
-from loomid import __version__, adminclient, config, terminal
+from loomid import __version__, adminclient, config, meant, terminal
 from loomid.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Failed(click.ClickException):
@@ -22,7 +23,7 @@ class Failed(click.ClickException):
 
     def show(self, file: Any = None) -> None:  # noqa: ANN401 - click's signature
         """Print without click's prefix."""
-        click.echo(f"loomictl: {self.message}", err=True)
+        click.echo(terminal.plain(f"loomictl: {self.message}"), err=True)
 
 
 class Unknown(Failed):
@@ -82,20 +83,29 @@ class Asked:
 
     def call(self, method: str, target: str, **options: Any) -> Any:  # noqa: ANN401 - JSON
         """Call the daemon, found on first use."""
-        try:
-            if self._client is None:
-                places = config.admin_places(self._overrides, os.environ)
-                self._client = adminclient.find(places)
+        with _as_exits():
+            client = self._found()
             try:
-                return self._client.call(method, target, **options)
+                return client.call(method, target, **options)
             finally:
-                self._compare(self._client.speaks)
-        except adminclient.NotRunning as error:
-            raise Away(str(error)) from None
-        except adminclient.NotAllowed as error:
-            raise NotOurs(str(error)) from None
-        except adminclient.Refused as error:
-            raise Failed(str(error)) from None
+                self._compare(client.speaks)
+
+    @contextlib.contextmanager
+    def told(
+        self, method: str, target: str, body: dict[str, Any], timeout: float
+    ) -> Iterator[Iterator[Any]]:
+        """Call it for an answer that comes in lines."""
+        with _as_exits():
+            client = self._found()
+            with client.lines(method, target, body, timeout) as lines:
+                self._compare(client.speaks)
+                yield lines
+
+    def _found(self) -> adminclient.AdminClient:
+        if self._client is None:
+            places = config.admin_places(self._overrides, os.environ)
+            self._client = adminclient.find(places)
+        return self._client
 
     def listed(
         self, what: str, as_json: bool, none: str, query: Mapping[str, Any] | None = None
@@ -143,30 +153,31 @@ class Asked:
 
     def device(self, wanted: str) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means."""
-        devices = self.call("GET", "/devices")["devices"]
-        # A phone may call itself what another one's id begins with: then it is not clear.
-        found = [d for d in devices if d["device_id"] == wanted] or [
-            d for d in devices if d["name"] == wanted or begins(d["device_id"], wanted)
-        ]
-        if len(found) == 1:
-            return dict(found[0])
-        if not found:
-            raise Unknown(f"there is no device {wanted!r}; loomictl devices lists them")
-        fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
-        raise Failed(f"{wanted!r} fits {len(found)} devices: {fits}")
+        try:
+            return meant.device(self.call("GET", "/devices")["devices"], wanted)
+        except meant.Missing as error:
+            raise Unknown(str(error)) from None
+        except meant.Unclear as error:
+            raise Failed(str(error)) from None
 
 
-def begins(name: str, wanted: str) -> bool:
-    """Whether an id may be meant by its beginning, with or without its kind."""
-    bare = name.partition("_")[2]
-    return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
+@contextlib.contextmanager
+def _as_exits() -> Iterator[None]:
+    try:
+        yield
+    except adminclient.NotRunning as error:
+        raise Away(str(error)) from None
+    except adminclient.NotAllowed as error:
+        raise NotOurs(str(error)) from None
+    except adminclient.Refused as error:
+        raise Failed(str(error)) from None
 
 
 def only(listed: list[dict[str, Any]], what: str, wanted: str) -> dict[str, Any]:
     """The one approval or question that an id or the beginning of an id means."""
     name = f"{what}_id"
     found = [one for one in listed if one[name] == wanted] or [
-        one for one in listed if begins(one[name], wanted)
+        one for one in listed if meant.begins(one[name], wanted)
     ]
     if len(found) == 1:
         return found[0]
@@ -192,11 +203,3 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     for row in [head, *rows]:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         click.echo(line.rstrip())
-
-
-def span(seconds: float) -> str:
-    """A length of time in its largest unit."""
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)} {unit}"
-    return terminal.count(max(0, int(seconds)), "second")

@@ -19,10 +19,13 @@ from loomid import __version__, database, doors, givenup, locks, notify
 from loomid.admin import Admin
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
+from loomid.files import INBOX, Files
 from loomid.gateway import Gateways
 from loomid.history import History
 from loomid.hub import Hub, HubConfig
+from loomid.intake import Intake
 from loomid.lmp.device_frames import DeviceUpdate
+from loomid.lmp.file_frames import MAX_ATTACHMENTS
 from loomid.lmp.frames import Limits
 from loomid.log import Log
 from loomid.metrics import Metrics
@@ -32,8 +35,10 @@ from loomid.shown import Shown
 from loomid.status import Status
 from loomid.store import Store
 from loomid.trace import trace
+from loomid.uploads import Uploads
 from loomid.vault import Vault
 from loomid.web import Web, WebConfig
+from loomid.web_files import FileDoors
 from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
@@ -107,9 +112,26 @@ async def _serve(
         clock=time.time,
         acked=await store.acks(),
         known=await store.gateways(),
+        inbox=config.state_dir / INBOX,
     )
-    pump = Pump(gateways, events, store, key, time.time)
-    limits = Limits(max_frame_bytes=config.max_frame_bytes, max_text_chars=100_000)
+    files = Files(
+        config.state_dir,
+        store,
+        time.time,
+        max_file_bytes=config.max_file_bytes,
+        max_bytes=config.max_files_bytes,
+        retention_s=config.retention_s,
+    )
+    uploads = Uploads(config.state_dir, files, time.time)
+    intake = Intake(files, gateways.arrive, time.time)
+    pump = Pump(gateways, events, store, key, time.time, want=intake.want)
+    limits = Limits(
+        max_frame_bytes=config.max_frame_bytes,
+        max_text_chars=100_000,
+        max_attachments=MAX_ATTACHMENTS,
+        max_inline_bytes=config.max_frame_bytes // 2,
+        max_file_bytes=config.max_file_bytes,
+    )
     commands = Commands(
         vault,
         store.ledger,
@@ -119,6 +141,7 @@ async def _serve(
         time.time,
         limits,
         alive=events.projection,
+        files=files,
         remind=lambda name, returned: hub.remind(name, returned),
         group=tasks,
     )
@@ -131,8 +154,7 @@ async def _serve(
         config=HubConfig(
             server_name=config.name,
             server_version=__version__,
-            max_frame_bytes=limits.max_frame_bytes,
-            max_text_chars=limits.max_text_chars,
+            limits=limits,
         ),
         execute=commands.execute,
         gateways=status.gateways,
@@ -149,6 +171,7 @@ async def _serve(
             fingerprint=door.fingerprint,
             max_frame_bytes=config.max_frame_bytes,
         ),
+        FileDoors(hub, files, uploads),
     )
     metrics = Metrics(hub, events, gateways, pump)
     admin = Admin(
@@ -164,10 +187,15 @@ async def _serve(
     )
     async with AsyncExitStack() as serving:
         await hub.load()
+        await files.open()
+        await uploads.open()
         for name, part in (
             ("link", gateways.run()),
             ("pump", pump.run()),
             ("hub", hub.run()),
+            ("files", files.run()),
+            ("uploads", uploads.run()),
+            ("intake", intake.run()),
             ("ledger", Shown(events, hub, store.ledger, time.time).run()),
         ):
             tasks.create_task(_endless(name, part))

@@ -127,6 +127,22 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX audit_kind ON audit (who, action)",
         "CREATE INDEX audit_command ON audit (command_id) WHERE command_id IS NOT NULL",
     ),
+    (
+        """CREATE TABLE file (
+            sha256 TEXT PRIMARY KEY, media_type TEXT NOT NULL, bytes INTEGER NOT NULL,
+            width INTEGER, height INTEGER, used_at REAL NOT NULL) WITHOUT ROWID""",
+        "CREATE INDEX file_used ON file (used_at)",
+        """CREATE TABLE file_use (
+            id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, name TEXT NOT NULL, device_id TEXT,
+            task_id TEXT, message_id TEXT, source TEXT, at REAL NOT NULL)""",
+        "CREATE INDEX file_use_file ON file_use (sha256)",
+        "CREATE INDEX file_use_message ON file_use (message_id) WHERE message_id IS NOT NULL",
+        "CREATE INDEX file_use_source ON file_use (source) WHERE source IS NOT NULL",
+        """CREATE TABLE upload (
+            upload_id TEXT PRIMARY KEY, device_id TEXT NOT NULL, sha256 TEXT NOT NULL,
+            bytes INTEGER NOT NULL, media_type TEXT, name TEXT, at REAL NOT NULL)
+            WITHOUT ROWID""",
+    ),
     (  # questions beside approvals
         "ALTER TABLE approval RENAME TO decision",
         "ALTER TABLE decision RENAME COLUMN approval_id TO id",

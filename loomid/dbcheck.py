@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -85,7 +87,12 @@ def require(path: Path) -> None:
     """Raises MissingError when there is no such file, StateError when it may not be seen."""
     try:
         if path.is_file():
+            # Not by opening it: that would drop the locks of who has it open in this process.
+            if not os.access(path, os.R_OK, effective_ids=True):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
+    except PermissionError as error:
+        raise StateError(f"{path}: {error.strerror}; run this as loomid's account") from None
     except OSError as error:
         raise StateError(f"{path}: {error.strerror}") from None
     raise MissingError(f"there is no database {path}")

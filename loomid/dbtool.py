@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from loomid import locks
+from loomid import locks, wal
 from loomid.database import FILE, MIGRATIONS, migrate
 from loomid.dbcheck import MOST_POSITION, Findings, check, look, require
 from loomid.errors import BusyError, LoomiError, StateError
@@ -47,11 +47,12 @@ class Unsound(LoomiError):
 @dataclass(frozen=True, slots=True)
 class Restored:
     """What became of it: the copy's contents, where the former database is now, and the
-    ids and names of phones that it did not know (any more)."""
+    ids and names of phones that it did not know (any more), paired again or not."""
 
     findings: Findings
     former: Path | None
-    back: list[tuple[str, str]]
+    missing: list[tuple[str, str]]
+    back: bool
 
 
 def backup(path: Path, target: Path) -> Findings:
@@ -69,9 +70,10 @@ def backup(path: Path, target: Path) -> Findings:
             return findings
 
 
-def restore(state_dir: Path, source: Path) -> Restored:
+def restore(state_dir: Path, source: Path, *, bring_back: bool = False) -> Restored:
     """Put a copy in the place of the present database, which is kept beside it.
 
+    Phones that were removed since the copy was made stay so, unless `bring_back`.
     Killed at any moment, it leaves one of both in place, whole; the next removes the rest.
     Raises BusyError while a loomid runs, StateError, and Unsound for a copy that is none.
     """
@@ -79,21 +81,21 @@ def restore(state_dir: Path, source: Path) -> Restored:
     with locks.hold_state(state_dir), _explained(source, state_dir):
         _clear(state_dir)
         try:
-            return _restored(state_dir, source)
+            return _restored(state_dir, source, bring_back)
         finally:
             _clear(state_dir)
 
 
-def _restored(state_dir: Path, source: Path) -> Restored:
+def _restored(state_dir: Path, source: Path, bring_back: bool) -> Restored:
     path, fresh = state_dir / FILE, state_dir / f"{_UNFINISHED}new.db"
     os.close(_create(fresh))
     _copy(source, fresh)
-    back = _carry_over(path, fresh)
+    missing, back = _carry_over(path, fresh, bring_back)
     findings = _sound(fresh)
     former = _set_aside(path)
     fresh.replace(path)
     _sync(state_dir)
-    return Restored(findings, former, back)
+    return Restored(findings, former, missing, back)
 
 
 def _clear(state_dir: Path) -> None:
@@ -206,12 +208,12 @@ def _sync(path: Path) -> None:
 # ── what the present database knows better ──────────────────────────────────
 
 
-def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
-    """Take over from the present database, if there is one, what a copy cannot know:
-    positions that were reserved since, where devices count from and what they may do, what
-    was asked of Hermes, and the audit.
+def _carry_over(path: Path, fresh: Path, bring_back: bool) -> tuple[list[tuple[str, str]], bool]:
+    """Take over from the present database, if there is one, what a copy cannot know: positions
+    that were reserved since, where devices count from and what they may do, who was removed,
+    what was asked of Hermes, and the audit.
 
-    The ids and names of devices that the present one does not have.
+    The ids and names of devices that the present one does not have, and whether they are back.
     """
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         migrate(connection)
@@ -219,8 +221,16 @@ def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
         sql = "SELECT device_id, base, scopes FROM device"
         known = _asked(path, sql, schema=len(MIGRATIONS))
         _reserve(connection, _reserved(path))
+        # Whether such a code was used or withdrawn since, not every present one can tell.
+        connection.execute("DELETE FROM token WHERE used_at IS NULL")
         if known is None:
-            return []
+            return [], True
+        missing = _missing(connection, {row[0] for row in known})
+        back = bring_back or not _grew_from(path, connection)
+        if not back:
+            gone = [(device_id,) for device_id, _ in missing]
+            connection.executemany("DELETE FROM device WHERE device_id = ?", gone)
+            connection.executemany("DELETE FROM request WHERE device_id = ?", gone)
         connection.executemany(
             "UPDATE device SET base = ?2, scopes = ?3 WHERE device_id = ?1", known
         )
@@ -236,9 +246,28 @@ def _carry_over(path: Path, fresh: Path) -> list[tuple[str, str]]:
             _asked(path, f"SELECT {_AUDIT} FROM audit", schema=len(MIGRATIONS)) or [],  # noqa: S608 - our own columns
         )
         _carry_answers(path, connection)
-        ids = {row[0] for row in known}
-        devices = connection.execute("SELECT device_id, name FROM device ORDER BY created_at")
-        return [(device_id, name) for device_id, name in devices if device_id not in ids]
+        return missing, back
+
+
+def _missing(connection: sqlite3.Connection, known: set[str]) -> list[tuple[str, str]]:
+    devices = connection.execute("SELECT device_id, name FROM device ORDER BY created_at")
+    return [(device_id, name) for device_id, name in devices if device_id not in known]
+
+
+def _grew_from(path: Path, connection: sqlite3.Connection) -> bool:
+    """Whether the present database once was the copied one, and can be read whole: else whom it
+    does not know may never have been removed from it."""
+    sql = "SELECT value FROM meta WHERE name = 'secret'"
+    return _whole(path) and _asked(path, sql) == connection.execute(sql).fetchall()
+
+
+def _whole(path: Path) -> bool:
+    try:
+        written = wal.last_commit(path)
+        with closing(look(path)):
+            return written == 0 or (written is not None and written <= wal.last_read(path))
+    except (sqlite3.Error, OSError):
+        return False
 
 
 def _carry_answers(path: Path, connection: sqlite3.Connection) -> None:

@@ -29,6 +29,7 @@ _REMEMBERED_FAILURES = 1024
 _PRUNE_S = 3600.0
 _TOKENS_KEPT_S = pairing.MAX_TOKEN_TTL_S
 """After it ran out: until then a late phone is told what became of it."""
+GRACE_S = 60.0
 _SAVED_AT_ONCE = 50
 _INFO_CHARS = 100
 _TOLD = {"name": "device.renamed", "scopes": "device.scopes"}
@@ -67,14 +68,25 @@ class Devices:
         self._pruned_at = 0.0
 
     async def load(self) -> None:
-        """Read devices and tokens; devices not yet confirmed get their time from now on."""
+        """Read devices and tokens."""
         self._known = {device.device_id: device for device in await self._vault.devices()}
-        now = asyncio.get_running_loop().time()  # a clock that is set must remove nobody
-        self._gone_at = {d.device_id: now for d in self._known.values() if not d.confirmed}
+        now = asyncio.get_running_loop().time()
+        self._gone_at = {
+            d.device_id: now - self._away_for(d) for d in self._known.values() if not d.confirmed
+        }
         for token_hash, token, used, device_id in await self._vault.tokens():
             minted = self._minted[token_hash] = _Minted(token)
             if used:
                 minted.redeemed.set_result(self._known.get(device_id or ""))
+
+    def _away_for(self, device: Device) -> float:
+        """The seconds that a device has been gone at our start, by the clock.
+
+        It has GRACE_S at least: it could not come back while we were away, and a clock that
+        was set must remove nobody.
+        """
+        gone_for = self._clock() - (device.last_seen or device.created_at)
+        return max(0.0, min(gone_for, self._claim_within_s - GRACE_S))
 
     def all(self) -> list[Device]:
         """The paired devices, oldest first."""
@@ -195,6 +207,14 @@ class Devices:
             self._failures.popitem(last=False)
         return pairing.penalty(failures - 1)
 
+    async def recognise(self, device_id: str, credential: str) -> Device:
+        """The device that asks over HTTP. Raises Unauthorized, after a while that grows."""
+        device = self.verify(device_id, credential)
+        if device is None:
+            await asyncio.sleep(self.penalty(device_id))
+            raise Unauthorized
+        return device
+
     async def greeted(self, device: Device, info: DeviceInfo) -> Device:
         """A device came back with its credential.
 
@@ -288,7 +308,9 @@ class Devices:
         """Remove devices that never came back and tokens long gone; store what was seen."""
         before = asyncio.get_running_loop().time() - self._claim_within_s
         for device_id, gone_at in list(self._gone_at.items()):
-            if device_id not in connected and gone_at <= before:
+            if device_id in connected:
+                self._seen(self._known[device_id])  # its time begins when it leaves, or we do
+            elif gone_at <= before:
                 await self.remove(device_id, LOOMID)
                 log.warning(
                     "removed %s: it never came back with its credential", pairing.short(device_id)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
+import os
 import re
 import secrets
 import socket
 import ssl
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loomid.config import Config
+
+log = logging.getLogger("loomid.doors")
 
 TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file
 BACKLOG = 4096
@@ -121,7 +126,15 @@ def _bind(family: int, host: str, port: int) -> socket.socket:
 
 def _refuse(address: str, error: OSError) -> NoReturn:
     if error.errno == errno.EADDRINUSE:
-        raise BusyError(f"listen {address}: the port is in use by another program") from None
+        raise BusyError(
+            f"listen {address}: the port is in use by another program; choose another with"
+            " --listen, LOOMI_LISTEN or listen in loomid.toml"
+        ) from None
+    if error.errno == errno.EACCES:
+        raise ConfigError(
+            f"listen {address}: {error.strerror}; ports below 1024 are not for every account:"
+            " choose a higher one, or AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit"
+        ) from None
     if error.errno == errno.EADDRNOTAVAIL:  # the network may still be coming up
         raise BusyError(f"listen {address}: this host does not have that address") from None
     raise ConfigError(f"listen {address}: {error.strerror}") from None
@@ -140,7 +153,11 @@ def tls_context(config: Config) -> tuple[ssl.SSLContext | None, str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        with config.tls_key.open("rb"):
+        with config.tls_key.open("rb") as key:
+            if os.fstat(key.fileno()).st_mode & stat.S_IROTH:
+                log.warning(
+                    "tls_key %s can be read by every account; chmod it to 600", config.tls_key
+                )
             context.load_cert_chain(config.tls_cert, config.tls_key, password=_no_password)
     except ssl.SSLError as error:
         raise ConfigError(

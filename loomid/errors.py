@@ -83,11 +83,12 @@ class HelloTimeout(PhoneError):
 class RateLimited(PhoneError):
     code = "rate_limited"
     summary = "Too many requests; try again later."
+    says = ("transfers",)
 
 
 class TooLarge(PhoneError):
     code = "too_large"
-    says = ("max_text_chars", "max_title_chars")
+    says = ("max_text_chars", "max_title_chars", "max_bytes", "max_file_bytes", "max_inline_bytes")
     summary = "The frame or text is larger than this server takes."
 
 
@@ -195,6 +196,23 @@ class ConfirmRequired(PhoneError):
     code = "confirm_required"
     summary = "That reaches beyond the task: send it again with confirm."
     says = ("effect", "gateway_id")
+
+
+class UnknownFile(PhoneError):
+    code = "unknown_file"
+    summary = "There is no such file or upload, or this device may not see it."
+
+
+class BadFile(PhoneError):
+    code = "bad_file"
+    summary = "The file is not what it is said to be, or not taken; nothing of it was kept."
+    says = ("reason", "found", "max_pixels")
+
+
+class BadRange(PhoneError):
+    code = "bad_range"
+    summary = "That part of the file cannot be given or taken."
+    says = ("reason", "bytes", "offset")
 
 
 class StorageFailing(PhoneError):

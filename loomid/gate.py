@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 HELLOS_AT_ONCE = 8
 CAPABILITIES = [SNAPSHOT]
+LIMITS = frames.Limits(max_frame_bytes=2**20, max_text_chars=100_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,7 @@ class HubConfig:
 
     server_name: str
     server_version: str
-    max_frame_bytes: int = 1024 * 1024
-    max_text_chars: int = 100_000
+    limits: frames.Limits = LIMITS
     max_first_bytes: int = 4096
     stall_s: float = 30.0
     claim_within_s: float = pairing.CLAIM_WITHIN_S
@@ -136,9 +136,7 @@ class Gate:
             heartbeat=frames.Heartbeat(
                 interval_s=config.timing.ping_s, timeout_s=config.timing.pong_s
             ),
-            limits=frames.Limits(
-                max_frame_bytes=config.max_frame_bytes, max_text_chars=config.max_text_chars
-            ),
+            limits=config.limits,
             storage=self._alarm.status.storage,
             scopes=list(start.device.scopes),
         )

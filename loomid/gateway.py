@@ -53,11 +53,13 @@ class Gateways:
         clock: Clock,
         acked: Mapping[tuple[str, str], int],
         known: Iterable[Arrival] = (),
+        inbox: Path | None = None,
         beat_s: float = wire.BEAT_S,
         deadline_s: float = wire.COMMAND_DEADLINE_S,
     ) -> None:
         self.ready = asyncio.Event()
         self._path = socket_path
+        self._inbox = inbox  # where shims put files for us
         self._version = version
         self._instance = instance
         self._clock = clock
@@ -228,7 +230,8 @@ class Gateways:
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
         # What is alive comes as a fact, after all that came before; nobody waits for the result.
         stock = f"{STOCK}{secrets.token_hex(8)}", boot.boot, self._clock() + self._deadline_s
-        self._send(peer, wire.Command(*stock, "running", {"fact": "inventory"}))
+        args = {"fact": "inventory"} | ({"inbox": str(self._inbox)} if self._inbox else {})
+        self._send(peer, wire.Command(*stock, "running", args))
 
     def _ask(self, peer: bytes) -> None:
         """A connection begins with an empty message; ask once a beat."""
@@ -253,6 +256,11 @@ class Gateways:
             self._drain_soon()
         self._tell()
         return out
+
+    def arrive(self, arrival: Arrival) -> None:
+        """A fact of loomid's own that is to be folded with those of a gateway."""
+        self._roster.arrivals.append(arrival)
+        self._tell()
 
     async def arrived(self, timeout: float | None) -> None:  # noqa: ASYNC109 - part of what it means
         """Return when `take` has something, or after `timeout` seconds."""

@@ -204,6 +204,7 @@ class Injected:
     device_id: str | None = None
     """Echo of the command's arguments, so that a run can name its origin."""
     request_id: str | None = None
+    attachments: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,24 @@ class Sent:
     expect_edits: bool
     interim: bool
     job_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSent:
+    """Adapter send_document(), send_image() and the like: a file, or a link to one."""
+
+    chat_id: str
+    session_key: str | None
+    message_id: str
+    path: str
+    """Where it lies; empty for a link."""
+    url: str
+    name: str
+    caption: str
+    reply_to: str | None
+    job_id: str | None
+    ours: bool
+    """It is a copy that was made for us, to be removed once we have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +355,7 @@ FACTS: dict[str, type[Any]] = {
     "processing.ended": ProcessingEnded,
     "injected": Injected,
     "sent": Sent,
+    "file.sent": FileSent,
     "edited": Edited,
     "approval.asked": ApprovalAsked,
     "approval.done": ApprovalDone,

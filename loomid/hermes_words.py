@@ -21,7 +21,8 @@ TEXT_CHARS = 2**20 + 1_024
 """A little more than phones are shown, so that it shows where a text was cut."""
 NAME_CHARS = 1_024
 COMMAND_CHARS = 2**18
-_MOST = dict.fromkeys(("text", "error", "reason", "description", "preview"), TEXT_CHARS)
+_MOST = dict.fromkeys(("text", "error", "reason", "description", "preview", "caption"), TEXT_CHARS)
+_MOST |= dict.fromkeys(("path", "url"), 4 * NAME_CHARS)
 _MOST["command"] = COMMAND_CHARS
 _OURS = {
     "api_call_count": "call",
@@ -112,6 +113,11 @@ def _approval_asked(body: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+def _file_sent(body: dict[str, Any]) -> dict[str, Any]:
+    meta = body.get("metadata")
+    return {"job_id": meta.get("job_id") if isinstance(meta, dict) else body.get("job_id")}
+
+
 def _sent(body: dict[str, Any]) -> dict[str, Any]:
     if "metadata" not in body:
         return {}
@@ -129,4 +135,5 @@ _DERIVED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "tool.started": _tool_started,
     "approval.asked": _approval_asked,
     "sent": _sent,
+    "file.sent": _file_sent,
 }

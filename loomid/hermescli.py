@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from loomid import values
-from loomid.errors import StorageFailing
+from loomid import meant, paircode, terminal, values
 from loomid.lmp import scopes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
+    from loomid.desk import Desk
     from loomid.hub import Hub
     from loomid.lmp.scopes import Scopes
+    from loomid.paircode import Code
 
-    Mint = Callable[[str | None, Scopes], Awaitable[tuple[str, bytes]]]
-    """Makes a pairing code for a phone of this name, with these scopes: as drawn, and its hash."""
+    Mint = Callable[[str | None, str | None, float | None, Scopes], Awaitable[Code]]
+    """Makes a pairing code: for a phone of this name, with this URL, for so many seconds,
+    with these scopes."""
+    Lines = AsyncGenerator[dict[str, Any], None]
+
+TERMINAL = "Loomi-Terminal"
+"""The header of a request whose lines go to a terminal."""
 
 
 class _Unclear(Exception):
@@ -30,22 +35,39 @@ class _Parser(argparse.ArgumentParser):
         raise _Unclear(f"{message}\n{self.format_usage().strip()}")
 
 
+def _value(parse: Callable[[object], Any]) -> Callable[[str], Any]:
+    """An argparse type that tells what is wrong in the parser's own words."""
+
+    def parsed(value: str) -> Any:  # noqa: ANN401 - as the parser
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
 def _parser() -> _Parser:
     parser = _Parser(prog="hermes loomi", add_help=False)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{pair,devices,revoke}")
     pair = commands.add_parser("pair", add_help=False)
-    pair.add_argument("--name", type=values.parse_name)
+    pair.add_argument("--name", type=_value(values.parse_name))
+    pair.add_argument("--url", type=_value(values.phone_url))
+    pair.add_argument("--ttl", type=_value(paircode.parse_ttl))
     pair.add_argument("--scope", action="extend", nargs=1, default=[])
     devices = commands.add_parser("devices", add_help=False).add_subparsers(dest="what")
     scope = devices.add_parser("scope", add_help=False)
     scope.add_argument("device")
     scope.add_argument("scopes", nargs="+")
     commands.add_parser("revoke", add_help=False).add_argument("device")
+    commands.add_parser("withdraw", add_help=False).add_argument("code", type=bytes.fromhex)
     return parser
 
 
-async def run(hub: Hub, mint: Mint, words: Sequence[str]) -> AsyncIterator[dict[str, str]]:
-    """Lines `{say: …}` as things happen, perhaps a last one `{error: …}`."""
+async def run(hub: Hub, mint: Mint, words: Sequence[str], *, on_terminal: bool) -> Lines:
+    """Lines as things happen: `{say: …}`, `aside` for what is not asked for but explains it,
+    perhaps a last one `{error: …}`. `undo` in a line: the words to send on Ctrl-C from now on,
+    none when there is nothing left to undo."""
     try:
         asked = _parser().parse_args(words)
         held = scopes.parse(asked.scope) if getattr(asked, "scope", None) else scopes.DEFAULT
@@ -54,37 +76,65 @@ async def run(hub: Hub, mint: Mint, words: Sequence[str]) -> AsyncIterator[dict[
         yield {"error": str(unclear)}
         return
     if asked.command == "pair":
-        async for line in _pair(hub, mint, asked.name, held):
-            yield line
-    elif asked.command == "revoke":
-        gone = await hub.desk.revoke(asked.device)
-        yield {"say": f"Revoked {asked.device}."} if gone else _no_device(asked.device)
-    elif wanted is not None:
-        done = await hub.desk.change(asked.device, scopes=wanted)
-        said = {"say": f"{asked.device} may {', '.join(wanted)}."}
-        yield said if done else _no_device(asked.device)
+        code = await mint(asked.name, asked.url, asked.ttl, held)
+        async with contextlib.aclosing(_pair(hub.desk, code, on_terminal)) as lines:
+            async for line in lines:
+                yield line
+    elif asked.command == "withdraw":
+        yield await _withdraw(hub.desk, asked.code)
+    elif asked.command == "revoke" or wanted is not None:
+        yield await _change(hub.desk, asked.device, wanted)
     else:
         for status in hub.desk.devices():
             one, online = status.device, "online" if status.connected else "offline"
-            yield {"say": f"{one.device_id}  {online}  {','.join(one.scopes)}  {one.name}"}
+            name, may = terminal.plain(one.name), ",".join(one.scopes)
+            yield {"say": f"{one.device_id}  {online}  {may}  {name}"}
 
 
-def _no_device(device_id: str) -> dict[str, str]:
-    return {"error": f"there is no such device: {device_id}"}
-
-
-async def _pair(
-    hub: Hub, mint: Mint, name: str | None, held: Scopes
-) -> AsyncIterator[dict[str, str]]:
-    drawn, token_hash = await mint(name, held)
-    yield {"say": drawn}
-    try:
-        device = await hub.desk.outcome(token_hash)
-    except asyncio.CancelledError:  # whoever waited has gone
-        with contextlib.suppress(StorageFailing, KeyError):
-            await hub.desk.withdraw(token_hash)
-        raise
+async def _pair(desk: Desk, code: Code, on_terminal: bool) -> Lines:
+    async with paircode.held(desk, code.token_hash):
+        for line in _shown(code, on_terminal):
+            yield line
+        device = await desk.outcome(code.token_hash)
     if device is None:
-        yield {"error": "The code ran out; nothing was paired."}
+        yield {"error": paircode.RAN_OUT}
     else:
-        yield {"say": f"Paired {device.name} ({device.device_id})."}
+        said = f"Paired {terminal.plain(device.name)} ({device.device_id})."
+        yield {"say": said, "undo": []}
+
+
+def _shown(code: Code, on_terminal: bool) -> list[dict[str, Any]]:
+    undo = ["withdraw", code.token_hash.hex()]
+    warning = paircode.warning(code.qr["url"])
+    return [
+        *([] if warning is None else [{"say": f"warning: {warning}", "aside": True}]),
+        {"say": terminal.coloured(code.drawn) if on_terminal else code.drawn, "undo": undo},
+        *(
+            {"say": line, "aside": True}
+            for line in paircode.explained(code.qr["url"], code.expires_in)
+        ),
+    ]
+
+
+async def _change(desk: Desk, wanted: str, may: Scopes | None) -> dict[str, Any]:
+    """Let a device do this and no more; None: revoke it."""
+    try:
+        known = [one.device for one in desk.devices()]
+        found = meant.device([{"device_id": d.device_id, "name": d.name} for d in known], wanted)
+    except meant.Unclear as error:
+        return {"error": terminal.plain(str(error))}
+    named = f"{terminal.plain(found['name'])} ({found['device_id']})"
+    if may is None:
+        await desk.revoke(found["device_id"])
+        return {"say": f"Revoked {named}."}
+    await desk.change(found["device_id"], scopes=may)
+    return {"say": f"{named} may {', '.join(may)}."}
+
+
+async def _withdraw(desk: Desk, token_hash: bytes) -> dict[str, Any]:
+    try:
+        withdrawn = await desk.withdraw(token_hash)
+    except KeyError:
+        return {"error": "there is no such pairing code"}
+    said = paircode.WITHDRAWN if withdrawn else paircode.used_already("hermes loomi")
+    return {"say": said, "aside": True}

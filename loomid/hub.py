@@ -105,6 +105,14 @@ class Hub:
                     await self._devices.tend(self._live.keys())
                 self.tally.keep({device.device_id for device in self._devices.all()})
 
+    async def recognise(self, device_id: str, credential: str) -> Device:
+        """The device that asks over HTTP. Raises Unauthorized, after a while that grows."""
+        return await self._devices.recognise(device_id, credential)
+
+    def knows(self, device: Device) -> bool:
+        """Whether it was not revoked meanwhile."""
+        return self._devices.get(device.device_id) is not None
+
     # ── connections ─────────────────────────────────────────────────────────
 
     async def serve(self, socket: Socket, place: Place) -> None:

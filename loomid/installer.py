@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from loomid.hermes_python import Interpreter
 
 VENDOR = "_vendor"
+_NO_STREAMING = "display.platforms.loomi.streaming is left out, which Hermes 0.19 needs"
 _SUFFIXES = frozenset({".py", ".yaml"})
-__all__ = ["InstallError", "hermes_home", "install", "plugin_files"]
+__all__ = ["InstallError", "Installed", "hermes_home", "install", "plugin_files"]
 
 
 def hermes_home(environ: Mapping[str, str]) -> Path:
@@ -31,8 +33,16 @@ def hermes_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
 
 
-def install(home: Path, python: Path | None, endpoint: str) -> list[str]:
-    """Install the plugin into `home`; returns what was done, nothing if all was there.
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What was done, a line each, none if all was there; and why it may be of no use."""
+
+    done: list[str]
+    doubt: str | None
+
+
+def install(home: Path, python: Path | None, endpoint: str) -> Installed:
+    """Install the plugin into `home`.
 
     `python` is the interpreter that runs Hermes (found when None), `endpoint` where
     loomid listens. Raises InstallError with one line for people.
@@ -53,9 +63,9 @@ def install(home: Path, python: Path | None, endpoint: str) -> list[str]:
     done += hermes_config.update(
         home / "config.yaml", endpoint, edits_are_deltas=_edits_are_deltas(interpreter)
     )
-    if not done:
-        return []
-    return [*notes, *done, "Restart the Hermes gateway so that it loads the plugin."]
+    if done:
+        done = [*notes, *done, "Restart the Hermes gateway so that it loads the plugin."]
+    return Installed(done, _doubt(interpreter, named=python is not None))
 
 
 def plugin_files() -> dict[str, bytes]:
@@ -73,15 +83,25 @@ def _interpreter(home: Path, python: Path | None, vendor: Path, notes: list[str]
     found = found or hermes_python.find(home, vendor, os.environ)
     if found is None:
         found = hermes_python.probe(Path(sys.executable), vendor)
-        notes.append(
-            f"No Hermes was found; pyzmq is chosen for loomid's own Python, {found.path}. "
-            "Name the one that runs Hermes with --python."
-        )
     if found.version < (3, 11):
         raise InstallError(f"{found.path} is older than Python 3.11, which the plugin needs")
     if found.hermes_version is not None:
         notes.append(f"Hermes {found.hermes_version} runs with {found.path}.")
+    elif found.runs_hermes:
+        notes.append(f"Which Hermes runs with {found.path} is not known: {_NO_STREAMING}.")
     return found
+
+
+def _doubt(interpreter: Interpreter, *, named: bool) -> str | None:
+    if interpreter.runs_hermes:
+        return None
+    found = f"{interpreter.path} has no Hermes"
+    if not named:
+        found = f"no Hermes was found, and pyzmq is for loomid's own Python, {interpreter.path}"
+    return (
+        f"{found}: the plugin may not load, and {_NO_STREAMING}."
+        " Run this again and name the Python that runs Hermes with --python"
+    )
 
 
 def _edits_are_deltas(interpreter: Interpreter) -> bool:

@@ -48,7 +48,7 @@ class Act:
     result: Callable[[bytes, Asked, dict[str, Any]], Payload] | None = None
     """The answer, of our key and the value of the command's result. Raises GatewayError. None:
     it is answered otherwise."""
-    begun: Callable[[str, dict[str, Any]], Awaitable[None]] | None = None
+    begun: Callable[[str, dict[str, Any]], Awaitable[object]] | None = None
     """To be done before the answer, of the gateway's id and that value. Raises StorageFailing."""
 
 

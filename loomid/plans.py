@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loomid import orders
@@ -20,6 +21,7 @@ from loomid.orders import Act, Order
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from loomid.attachments import Attachments
     from loomid.gateway import Gateways
     from loomid.lmp.runs import Runs, RunView
     from loomid.tasks import Place, Tasks
@@ -39,6 +41,7 @@ class Plans:
         tasks: Tasks,
         vault: Vault,
         confirmed: Callable[[str, str], Awaitable[None]],
+        attachments: Attachments,
         limits: frames.Limits,
     ) -> None:
         self._gateways = gateways
@@ -46,12 +49,13 @@ class Plans:
         self._tasks = tasks
         self._vault = vault
         self._confirmed = confirmed
+        self._attachments = attachments
         self._limits = limits
 
     def acts(self) -> dict[type[frames.Payload], Act]:
         """The requests that are planned here."""
         return {
-            frames.SessionSend: Act(self.send, requests.sent, self._tasks.begun),
+            frames.SessionSend: Act(self.send, requests.sent, self._begun),
             frames.RunCancel: Act(self.interrupt, requests.interrupted),
             frames.RunPause: Act(self.interrupt, requests.interrupted),
             frames.RunResume: Act(self.resume, requests.resumed),
@@ -62,15 +66,25 @@ class Plans:
         limit = self._limits.max_text_chars
         if len(said.text) > limit:
             raise TooLarge(max_text_chars=limit)
-        if not said.text.strip():
+        if not said.text.strip() and not said.attachments:
             raise BadFrame("The text is empty.")
+        if said.command and said.attachments:
+            raise BadFrame("A command takes no files along.")
         if said.command and not said.text.startswith("/"):
             raise BadFrame("A command begins with a slash.")
         place = await self._tasks.place(said.task_id)
         if said.command and not said.confirm:
             await self._confirmed(place.gateway_id, said.text)
         mode = "command" if said.command else said.mode
-        return self._inject(device, said.request_id, place, said.text, mode)
+        told = self._inject(device, said.request_id, place, said.text, mode)
+        if not said.attachments:
+            return told
+        more = await self._attachments.along(device, told.args["message_id"], said.attachments)
+        return replace(told, op="inject_files", args=told.args | more)
+
+    async def _begun(self, gateway_id: str, value: dict[str, Any]) -> None:
+        task_id = await self._tasks.begun(gateway_id, value)
+        await self._attachments.settle(value, task_id)
 
     async def resume(self, device: Device, asked: frames.RunResume) -> Order:
         """A message that lets the model go on."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loomid.gateway import Gateways
+    from loomid.lmp.folding import FileSeen
     from loomid.log import Log
     from loomid.store import Store
 
@@ -39,7 +40,14 @@ class Pump:
     """Folds the facts of all gateways; `runs` has what each of them is doing."""
 
     def __init__(
-        self, gateways: Gateways, log: Log, store: Store, key: bytes, clock: Callable[[], float]
+        self,
+        gateways: Gateways,
+        log: Log,
+        store: Store,
+        key: bytes,
+        clock: Callable[[], float],
+        *,
+        want: Callable[[str, FileSeen], None] = lambda *_: None,
     ) -> None:
         self.runs: dict[str, Runs] = {}
         self.ready = asyncio.Event()
@@ -49,6 +57,7 @@ class Pump:
         self._store = store
         self._key = key
         self._clock = clock
+        self._want = want  # takes in a file; what became of it arrives as a fact
         self._at = 0.0  # the time of the fold; never goes back, but facts may be older: CatchUp
         self._ahead = 0.0  # how far it is ahead of a clock that was set back
         self._catch_up = CatchUp()
@@ -113,7 +122,10 @@ class Pump:
     def _fold(self, arrival: Arrival, *, failed: bool = False) -> Outcome:
         runs = self._runs(arrival.gateway_id)
         try:
-            return runs.make_do(arrival) if failed else runs.fold(arrival)
+            outcome = runs.make_do(arrival) if failed else runs.fold(arrival)
+            for seen in outcome.files:
+                self._want(arrival.gateway_id, seen)
+            return outcome
         except Exception as error:  # noqa: BLE001 - a bug; the other facts go on
             # Without the message of the exception: it could quote a text.
             where = "".join(traceback.format_tb(error.__traceback__))

@@ -27,6 +27,10 @@ STRANGERS = 1024
 """Connections without an accepted hello, where there are descriptors for them."""
 STRANGER_BYTES = 16 * 1024
 """What one may send: a request's head and a hello of `HubConfig.max_first_bytes`."""
+HELD_BYTES = 4 * STRANGER_BYTES
+"""So much may have come of one before it could be paused."""
+KNOWN_BYTES = 256 * 1024
+"""What is read at once of one that is known: asyncio's own measure."""
 DESCRIPTORS = 65_536
 RESERVED = 64
 """Descriptors that strangers leave to the admin socket, the gateways and the database."""
@@ -73,27 +77,38 @@ class Stranger(Place, asyncio.Protocol):
         self._refused = refused
         self._taken = 0
         self._excess = False
+        self._held: list[bytes] = []
         super().__init__(places, lambda: None)
 
     def leave(self) -> None:
         """It is known now, or gone."""
         super().leave()
+        transport, held, self._held = self.transport, self._held, []
         # TLS's transport may know of no protocol any more once it was closed.
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.set_protocol(self._inner)
+        if transport is not None and not transport.is_closing():
+            transport.set_protocol(self._inner)
+            _read_at_once(transport, KNOWN_BYTES)
+            if held:
+                transport.resume_reading()
+                self._inner.data_received(b"".join(held))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TCP, and TLS if there is to be some, are agreed on."""
         self.transport = cast("asyncio.Transport", transport)
         self.drop = self.transport.abort
         self._inner = self._protocol()  # not for one that never agrees on TLS
+        _read_at_once(self.transport, STRANGER_BYTES)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what a stranger may send; of more nothing is kept."""
+        """Pass on what a stranger may send; what comes behind it at once waits until it is known,
+        unless it can be told that this is too much."""
         self._taken += len(data)
         if self._taken <= STRANGER_BYTES:
             self._inner.data_received(data)
+        elif self.too_much is None and self._taken <= HELD_BYTES and self.transport:
+            self.transport.pause_reading()
+            self._held.append(data)
         elif not self._excess:
             self._excess = True
             self._refused["too_much"] += 1
@@ -115,6 +130,14 @@ class Stranger(Place, asyncio.Protocol):
         """It is gone."""
         super().leave()
         self._inner.connection_lost(exc)
+
+
+def _read_at_once(transport: asyncio.Transport, count: int) -> None:
+    """How much asyncio takes of a socket before we have seen it: TLS takes on while we pause."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = count
+    if hasattr(transport, "set_read_buffer_limits"):
+        transport.set_read_buffer_limits(count)
 
 
 class Reception:

@@ -100,7 +100,7 @@ class Resolver:
         at = self._clock()
         made = Claim(order.about, *who, order.answer, order.command_id, at, order.kind)
         await self._ledger.claim(made)
-        log.info("device %s answered: the %s %s", made.device_id, made.kind, made.id)
+        log.info("device %s answered %s: %s", made.device_id, made.id, made.word)
         return made
 
     def deliver(self, claim: Claim, order: Order) -> None:
@@ -168,7 +168,10 @@ class Resolver:
 
         False: it is over meanwhile.
         """
-        log.info("the answer of device %s did not reach Hermes: %s", claim.device_id, reason)
+        log.info(
+            "the answer of device %s to %s did not reach Hermes: %s",
+            *(claim.device_id, claim.id, reason),
+        )
         given_back = await orders.until_stored(partial(self._ledger.give_back, claim))
         if given_back:
             returned = frames.Returned(

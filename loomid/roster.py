@@ -43,6 +43,8 @@ class GatewayState:
     home: str | None
     """Its directory, if it is one of this machine."""
     online: bool
+    met: bool
+    """It was online since our start; else `since` is when it came, before that."""
     since: float
     pid: int
     dropped: dict[str, int]
@@ -342,6 +344,7 @@ def _state(boot: Boot) -> GatewayState:
         up.home_key,
         up.home if up.home and up.local else None,
         boot.online,
+        boot.met,
         boot.since,
         up.pid,
         boot.dropped,

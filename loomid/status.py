@@ -28,6 +28,7 @@ class Status:
         self._gateways = gateways
         self._events = events
         self._begun = time.monotonic()
+        self._begun_at = time.time()
 
     def gateways(self) -> list[GatewayInfo]:
         """The gateways as the events up to now tell them, for hello.ok: what follows on the
@@ -40,6 +41,7 @@ class Status:
             "version": __version__,
             "pid": os.getpid(),
             "uptime_s": round(time.monotonic() - self._begun, 3),
+            "started_at": self._begun_at,
             "name": self._config.name,
             "listen": self._door.addresses,
             "url": self._door.url,
@@ -65,14 +67,18 @@ class Status:
 
     def _known_gateways(self) -> list[dict[str, Any]]:
         told: list[Any] = [event.payload for event in self._events.projection.gateways()]
-        # Of one that is not back since our start, only the log knows when it went.
-        gone = {one.gateway_id: one.since for one in told if not one.online}
+        # Of one that is not back since our start, only an earlier loomid can know when it went.
+        gone = {
+            one.gateway_id: one.since
+            for one in told
+            if not one.online and one.since < self._begun_at
+        }
         return [
             {
                 "gateway_id": state.gateway_id,
                 "name": state.name,
                 "online": state.online,
-                "since": state.since if state.online else gone.get(state.gateway_id, state.since),
+                "since": state.since if state.met else gone.get(state.gateway_id),
                 "hermes_version": state.hermes_version,
                 "shim_version": state.shim_version,
                 "pid": state.pid if state.online else None,

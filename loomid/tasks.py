@@ -148,7 +148,7 @@ class Tasks:
         # One chat a task (Hermes derives its session from it); nobody can guess another's.
         return Place(online[0], secrets.token_hex(8))
 
-    async def begun(self, gateway_id: str, value: dict[str, Any]) -> None:
+    async def begun(self, gateway_id: str, value: dict[str, Any]) -> str:
         """A message was injected: remember its task, which Hermes may not list yet."""
         session_key = requests.session_key(value)
         task_id = ids.task_id(self._key, gateway_id, session_key)
@@ -158,6 +158,7 @@ class Tasks:
                 task_id, gateway_id, session_key, "", "", wire.PLATFORM, None, now, now, 0, ""
             )
             await self._vault.upsert_tasks([row])
+        return task_id
 
     # ── the list ────────────────────────────────────────────────────────────
 

@@ -77,19 +77,24 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 def parse_duration(value: object) -> float:
     """Seconds, or a number with one of the units s, m, h, d, w."""
-    seconds: float
+    return seconds(value, 3650 * 86400, "ten years")
+
+
+def seconds(value: object, most: float, in_words: str) -> float:
+    """The same, for times between one second and another end."""
+    found: float
     if isinstance(value, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip(), re.ASCII)
         if match is None:
             raise ValueError('a time such as "7d", "12h", "30m" or a number of seconds is needed')
-        seconds = float(match[1]) * _UNITS.get(match[2], 1)
+        found = float(match[1]) * _UNITS.get(match[2], 1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        found = float(value)
     else:
         raise ValueError('a time such as "7d", "12h", "30m" or a number of seconds is needed')
-    if not math.isfinite(seconds) or not 1 <= seconds <= 3650 * 86400:
-        raise ValueError("between one second and ten years")
-    return seconds
+    if not math.isfinite(found) or not 1 <= found <= most:
+        raise ValueError(f"between one second and {in_words}")
+    return found
 
 
 _SIZES = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -153,3 +158,15 @@ def is_loopback(host: str) -> bool:
         return host.rstrip(".").lower() == "localhost"
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
+
+
+_NAMES_AT_HOME = (".local", ".lan", ".internal", ".home.arpa", ".localhost")
+
+
+def is_public(host: str) -> bool:
+    """That host name or address is one of the open internet, as far as it shows."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_global
+    except ValueError:
+        name = host.rstrip(".").lower()
+        return "." in name and not name.endswith(_NAMES_AT_HOME)

@@ -1,9 +1,10 @@
-"""The public port: /ws for phones, /health, /internal/pair/new for scripts on this host."""
+"""The public port: /ws and the doors for files, /health, /internal/pair/new for scripts here."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import http
 import logging
 import re
 import socket
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from loomid.hub import Hub
     from loomid.lmp.pairing import Secret
+    from loomid.web_files import FileDoors
 
 log = logging.getLogger("loomid.web")
 
@@ -75,8 +77,9 @@ class _PairRequest(msgspec.Struct, frozen=True):
 class Web:
     """The HTTP server on the listening sockets."""
 
-    def __init__(self, hub: Hub, config: WebConfig) -> None:
+    def __init__(self, hub: Hub, config: WebConfig, files: FileDoors) -> None:
         self._hub = hub
+        self._files = files
         self._config = config
         self._runner: web.AppRunner | None = None
         self._listening: dict[socket.socket, asyncio.Task[None]] = {}
@@ -94,6 +97,7 @@ class Web:
         app.router.add_get("/ws", self._ws)
         app.router.add_get("/health", self._health)
         app.router.add_post("/internal/pair/new", self._pair)
+        self._files.add_to(app.router)
         app.on_response_prepare.append(_anonymous)
         runner = self._runner = web.AppRunner(
             app,
@@ -182,6 +186,9 @@ async def _anonymous(_: web.BaseRequest, response: web.StreamResponse) -> None:
     """Strangers need not know what we are made of, and ask once a connection."""
     response.headers["Server"] = "loomid"
     response.force_close()
+    if response.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
+        # aiohttp has written its own word on that before; unsaid, a client would use it again.
+        response.headers["Connection"] = "close"
 
 
 def _direct(request: web.Request) -> bool:

@@ -32,6 +32,7 @@ from loomid.hermes_facts import (
     Card,
     Delta,
     Edited,
+    FileSent,
     Injected,
     Interim,
     Inventory,
@@ -80,6 +81,7 @@ __all__ = [
     "Delta",
     "Edited",
     "Facts",
+    "FileSent",
     "Hello",
     "Injected",
     "Interim",
@@ -281,6 +283,7 @@ RESULT_ERRORS = {
     "not_pending": "that approval or question is no longer pending; nothing ran",
     "ambiguous": "the answer could land on another command; nothing ran",
     "reserved_text": "this release would take the text for a command; nothing ran",
+    "bad_file": "Hermes does not take such a file; nothing ran",
     "not_supported": "this release cannot do that; nothing ran",
     "busy": "a turn is running in that chat; nothing ran",
     "title_taken": "another session has that title; nothing ran",
@@ -293,11 +296,14 @@ RESULT_ERRORS = {
 #
 # inject     {chat_id, text, message_id, mode, device_id?, request_id?}
 #            → {session_key, message_id}
+# inject_files   {files: [{path, name, media_type}], message_type, attachments, …: as inject}
+#            → as inject; `attachments` is echoed in the fact `injected`
 # cancel     {session_key, turn_id}   → {state: "cancelling", dropped: [message_id, …]}
 # approve    {approval_id, choice, reason?}   → {applied: bool}
 # answer     {question_id, answers: [{selected: [place], custom?}] or null, which cancels}
 #            → {applied: bool}
-# running    {fact: running | inventory}   → {keys}; also emits that fact
+# running    {fact: running | inventory, inbox?}   → {keys}; also emits that fact. `inbox` is
+#            where copies of files are put for loomid, which need not be able to read elsewhere
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
 # models     {chat_id?}   → {providers: [{slug, name, total_models, models: [{model,
 #            context_length}]}], default: {model, provider, context_length}, current?: the same}

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 OPS: dict[str, frozenset[str]] = {
     "questions": frozenset({"answer"}),
+    "attachments": frozenset({"inject_files"}),
     "commands": frozenset({"commands"}),
     "modes": frozenset({"modes", "set_mode"}),
     "host": frozenset({"host"}),

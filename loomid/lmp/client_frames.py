@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from loomid.lmp.file_frames import MAX_ATTACHMENTS, SentAttachment
 from loomid.lmp.payload import Payload, RequestId, Seq, TaskStatus
 
 
@@ -32,6 +33,7 @@ class SessionSend(Payload, frozen=True, kw_only=True):
     mode: Literal["queue", "steer", "interrupt"] = "queue"
     command: bool = False
     confirm: bool = False
+    attachments: Annotated[list[SentAttachment], Meta(max_length=MAX_ATTACHMENTS)] = []  # noqa: RUF012
 
 
 class RunRequest(Payload, frozen=True, kw_only=True):

@@ -80,6 +80,13 @@ class Claim:
         """Whether it says that there is no answer to a question."""
         return self.kind == "question" and self.answer == "null"
 
+    @property
+    def word(self) -> str:
+        """It in a word, for the log: never what somebody wrote."""
+        if self.kind == "approval":
+            return self.answer
+        return "cancelled" if self.cancels else "answered"
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

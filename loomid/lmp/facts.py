@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from loomid import wire
+from loomid.lmp.file_frames import AttachmentRef  # noqa: TC001 - msgspec looks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,23 @@ class Deltas:
     """When the rate allows the next frame; nothing is held."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileTaken:
+    """What became of a file that the agent sent: it is kept here, or `error` says why not."""
+
+    message_id: str
+    """Of the fact `file.sent`."""
+    attachment: AttachmentRef | None
+    error: str | None
+
+
 LOCAL: dict[str, type[Any]] = {
     "gateway.up": GatewayUp,
     "gateway.down": GatewayDown,
     "gateway.lost": GatewayLost,
     "tick": Tick,
     "deltas": Deltas,
+    "file.taken": FileTaken,
 }
 KINDS = {**wire.KINDS, **{cls: kind for kind, cls in LOCAL.items()}}
 _TYPES = {**wire.FACTS, **LOCAL}

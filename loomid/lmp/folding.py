@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid.lmp.frames import Event, Payload
-from loomid.wire import ApprovalAsked, QuestionAsked
+from loomid.wire import ApprovalAsked, FileSent, QuestionAsked
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
@@ -39,6 +39,15 @@ class TaskSeen:
 
 
 @dataclass(frozen=True)
+class FileSeen:
+    """A file of the agent's is to be taken in; what became of it is a fact `file.taken`."""
+
+    boot: str
+    task_id: str | None
+    fact: FileSent
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one arrival came to.
 
@@ -52,6 +61,7 @@ class Outcome:
     release: tuple[str, ...] = ()
     """Tags whose stored facts, this one's included, may be deleted with this commit."""
     tasks: tuple[TaskSeen, ...] = ()
+    files: tuple[FileSeen, ...] = ()
     merge: Merge | None = None
     """Stored facts, this one included, that may be replaced by one."""
 
@@ -68,6 +78,7 @@ class Folding:
         self.boot = arrival.boot
         self.events: list[Event] = []
         self.tasks: list[TaskSeen] = []
+        self.files: list[FileSeen] = []
         self.touched: set[str] = set()
         """Owners whose state changed."""
         self.gone: set[str] = set()

@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from loomid.lmp import control_frames, device_frames, history_frames, question_frames
+from loomid.lmp import (
+    control_frames,
+    device_frames,
+    file_frames,
+    history_frames,
+    question_frames,
+)
 
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
@@ -63,6 +69,11 @@ class Heartbeat(Payload, frozen=True, kw_only=True):
 class Limits(Payload, frozen=True, kw_only=True):
     max_frame_bytes: int
     max_text_chars: int
+    max_attachments: int | UnsetType = UNSET
+    """Of one message."""
+    max_inline_bytes: int | UnsetType = UNSET
+    """Of all inline files of one message, and of one that attachment.get gives."""
+    max_file_bytes: int | UnsetType = UNSET
 
 
 class HelloOk(Payload, frozen=True, kw_only=True):
@@ -157,10 +168,11 @@ class TaskListResult(Payload, frozen=True, kw_only=True):
 
 
 class Origin(Payload, frozen=True, kw_only=True):
-    """Which device and request a message came from."""
+    """Which device and request a message came from, and the files that came with it."""
 
     device_id: str | UnsetType = UNSET
     request_id: str | UnsetType = UNSET
+    attachments: list[file_frames.AttachmentRef] | UnsetType = UNSET
 
 
 class RunStarted(Payload, frozen=True, kw_only=True):
@@ -320,6 +332,7 @@ EVENTS: dict[str, type[Payload]] = {
     "notification": Notification,
     "gateway.status": GatewayStatus,
     "task.updated": TaskUpdated,
+    **file_frames.EVENTS,
     **question_frames.EVENTS,
 }
 CONTROLS: dict[str, type[Payload]] = {
@@ -338,6 +351,7 @@ CONTROLS: dict[str, type[Payload]] = {
     **device_frames.CONTROLS,
     **history_frames.CONTROLS,
     **control_frames.CONTROLS,
+    **file_frames.CONTROLS,
     **question_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
@@ -350,6 +364,7 @@ REQUESTS: dict[str, type[Payload]] = {
     **device_frames.REQUESTS,
     **history_frames.REQUESTS,
     **control_frames.REQUESTS,
+    **file_frames.REQUESTS,
     **question_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
@@ -361,7 +376,7 @@ CLIENT: dict[str, type[Payload]] = {
 SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
 _DECIDED = frozenset({"approval.resolved", "question.resolved"})
-LASTING = RUN_ENDS | _DECIDED | {"notification"}
+LASTING = RUN_ENDS | _DECIDED | {"notification", "run.attachment"}
 """Types a snapshot looks back for (docs/protocol.md)."""
 URGENT = RUN_ENDS | _DECIDED | {"approval.required", "question.required"}
 """Types that wait for no tick."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
 
+from loomid.lmp.file_frames import MAX_ATTACHMENTS, AttachmentRef
 from loomid.lmp.frames import Origin
 
 if TYPE_CHECKING:
@@ -42,7 +45,20 @@ class Message:
 
 def origin_of(fact: wire.Injected) -> Origin:
     """The device and request that a message came from, where known."""
-    return Origin(device_id=fact.device_id or UNSET, request_id=fact.request_id or UNSET)
+    return Origin(
+        device_id=fact.device_id or UNSET,
+        request_id=fact.request_id or UNSET,
+        attachments=refs(fact.attachments) or UNSET,
+    )
+
+
+def refs(echoed: list[dict[str, Any]] | None) -> list[AttachmentRef]:
+    """The files of a message, as we had told its host of them; what is odd is left out."""
+    found = []
+    for one in (echoed or ())[:MAX_ATTACHMENTS]:
+        with suppress(msgspec.ValidationError):
+            found.append(msgspec.convert(one, AttachmentRef))
+    return found
 
 
 class Inbox:
@@ -97,7 +113,9 @@ class Inbox:
         fits = [
             message
             for message in self._waiting(session_key)
-            if message.mode != "command" and message.text.strip()[:MATCH_CHARS] in text
+            if message.mode != "command"
+            # What Hermes writes of files before the text may be longer than what we are told.
+            and (message.text.strip()[:MATCH_CHARS] in text or message.origin.attachments)
         ]
         best = max(fits, key=lambda m: (m.text.strip() == text.strip(), m.handled), default=None)
         return None if best is None else self.pop(best.message_id)

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from loomid import wire
 from loomid.errors import (
+    BadFile,
     GatewayError,
     GatewayOffline,
     NotPermitted,
@@ -183,6 +184,8 @@ def refusal(code: str) -> PhoneError:
             return GatewayOffline(reason=code)
         case "reserved_text":
             return ReservedText()
+        case "bad_file":
+            return BadFile(reason="refused")
         case "not_active":
             return RunNotActive()
         case "unknown_model":

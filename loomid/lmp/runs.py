@@ -10,8 +10,9 @@ from loomid.lmp import ids
 from loomid.lmp.asking import Asking
 from loomid.lmp.asks import ASKED_RACE_S, Asked, AskView, Done
 from loomid.lmp.endings import CANCELLED
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp, Tick
+from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen, tag_of
+from loomid.lmp.handed import Handed
 from loomid.lmp.host import BOOTS, Host
 from loomid.lmp.inbox import origin_of
 from loomid.lmp.quota import Quota
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AskView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
-_OF_THE_LINK = frozenset({GatewayUp, GatewayDown})
+_TIMELESS = frozenset({GatewayUp, GatewayDown, FileTaken})
+"""Of the link, and of ourselves."""
 STARTED_RACE_S = 1.0
 """A list of running keys may miss a turn that began while it was made."""
 
@@ -41,6 +43,7 @@ class Runs:
         self._host = Host(gateway_id, key)
         self._turns = Roll(self._host, ended)
         self._sends = Sends(self._host)
+        self._handed = Handed(self._host)
         self._status = Status(gateway_id, self._host.retention)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
@@ -91,7 +94,7 @@ class Runs:
         if type(fact) in TURN_FACTS:
             self._turn_fact(out, fact)
         else:
-            if type(fact) not in _OF_THE_LINK:
+            if type(fact) not in _TIMELESS:
                 for owner in self._alarms.due(arrival.at):
                     self._wake(out, owner)
             if (take := _TAKE.get(type(fact))) is not None:
@@ -122,6 +125,7 @@ class Runs:
             retain=self._host.retention.keep(out.arrival, out.touched - out.gone),
             release=tuple(out.released),
             tasks=tuple(out.tasks),
+            files=tuple(out.files),
             merge=out.merge,
         )
 
@@ -259,6 +263,15 @@ class Runs:
             out, fact, self._turns.of_chat(fact.session_key, fact.chat_id, fact.reply_to)
         )
 
+    def _file_sent(self, out: Folding, fact: wire.FileSent) -> None:
+        turns = self._turns.of_chat(fact.session_key, fact.chat_id, fact.reply_to)
+        self._handed.sent(out, fact, turns)
+
+    def _file_taken(self, out: Folding, fact: FileTaken) -> None:
+        owner = self._handed.taken(out, fact, self._turns.get)
+        if owner is not None:
+            self._release(out, owner)
+
     def _edited(self, out: Folding, fact: wire.Edited) -> None:
         self._sends.edited(out, fact, self._turns.of_chat(None, fact.chat_id, None))
 
@@ -317,6 +330,8 @@ _TAKE: dict[type, Callable[..., None]] = {
     wire.SessionReset: Runs._session_reset,
     wire.Sent: Runs._sent,
     wire.Edited: Runs._edited,
+    wire.FileSent: Runs._file_sent,
+    FileTaken: Runs._file_taken,
     wire.Running: Runs._running,
     wire.Inventory: Runs._inventory,
     wire.ApprovalAsked: Runs._asked,

@@ -54,6 +54,7 @@ class Turn:
         self._host = host
         self._handled_at: float | None = None
         self._linger_until: float | None = None
+        self._files: set[str] = set()
         self._script = Script(
             self.run, self._redirected, host.dropped, streamed=not host.edits_only(boot)
         )
@@ -166,7 +167,10 @@ class Turn:
             self._host.dropped["duplicate"] += 1
         elif self.ours and self.key is not None:
             message = self._host.inbox.for_turn(self.key, fact.text)
-            self.start.origin = self._adopt(message) if message is not None else None
+            if message is not None:
+                self.start.origin = self._adopt(message)
+                if message.origin.attachments:  # before it Hermes writes what it makes of them
+                    self.start.text = message.text
 
     # ── what concerns the turn without carrying its id ──
 
@@ -202,6 +206,28 @@ class Turn:
             tell(out)
             if self._linger_until is None and self.run.ended_at is not None:
                 self._linger(out)
+
+    def file(self, out: Folding, message_id: str, event: Act | None) -> None:
+        """A file of this turn is being taken in; or that is over, and `event` tells of it."""
+        out.touched.add(self.turn_id)
+        if event is None:
+            self._files.add(message_id)
+        else:
+            self._files.discard(message_id)
+            self._tell_file(out, event)
+        if not self.live:
+            self._linger(out)
+
+    def _tell_file(self, out: Folding, event: Act) -> None:
+        def tell(then: Folding) -> None:
+            self.run.flush(then)
+            event(then)
+
+        if self.live:
+            self._script.after(out, None, tell)
+            self._go(out)
+        else:
+            event(out)
 
     def preview(self, out: Folding, message_id: str, text: str, *, final: bool) -> bool:
         """A message of the gateway that shows this run's text (0.19); False: it does not."""
@@ -272,8 +298,9 @@ class Turn:
         self._linger(out)
 
     def _linger(self, out: Folding) -> None:
-        """Remember the turn a while longer, and as long as it has an approval pending."""
-        self._linger_until = None if self.run.waiting_for else out.at + LINGER_S
+        """Remember the turn a while longer, and as long as it has an approval or file pending."""
+        pending = self.run.waiting_for or self._files
+        self._linger_until = None if pending else out.at + LINGER_S
 
     def _adopt(self, message: Message) -> Origin:
         """The message is part of this turn now, and kept as long as the turn is."""

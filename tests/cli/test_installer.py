@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from loomid import hermes_python, installer
-from loomid.installer import InstallError, install, plugin_files
+from loomid.installer import InstallError, plugin_files
+from tests.support.loomictl import loomictl
 
 ENDPOINT = "ipc:///run/loomid/hermes.sock"
 ME = Path(sys.executable)
@@ -27,6 +28,10 @@ def bare(tmp_path):
     """An interpreter with neither pip nor pyzmq, as uv makes them."""
     venv.create(tmp_path / "bare", with_pip=False)
     return tmp_path / "bare" / "bin" / "python"
+
+
+def install(home, python, endpoint):
+    return installer.install(home, python, endpoint).done
 
 
 def tree(root):
@@ -237,10 +242,25 @@ def test_finds_the_interpreter_of_hermes(tmp_path, home, way):
 
 def test_without_hermes_it_says_which_python_it_took(home, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    lines = install(home, None, ENDPOINT)
-    assert lines[0].startswith("No Hermes was found")
-    assert str(ME) in lines[0]
-    assert "--python" in lines[0]
+    doubt = installer.install(home, None, ENDPOINT).doubt
+    assert doubt.startswith(f"no Hermes was found, and pyzmq is for loomid's own Python, {ME}")
+    assert "--python" in doubt
+
+
+def test_a_python_without_hermes_is_named_last_each_time(home, tmp_path):
+    for said in ("Restart", "Everything is there already"):
+        command = ("hermes", "install", "--home", str(home), "--python", str(ME))
+        done = loomictl(None, *command, home=tmp_path)
+        assert (done.returncode, said in done.stdout) == (1, True), done
+        assert done.stderr.startswith(f"loomictl: warning: {ME} has no Hermes")
+        assert "display.platforms.loomi.streaming is left out" in done.stderr
+
+
+def test_a_python_with_hermes_is_no_doubt(home, tmp_path):
+    python = make_hermes(tmp_path / "hv").parent / "python"
+    installed = installer.install(home, python, ENDPOINT)
+    assert installed.doubt is None
+    assert any("display.platforms.loomi.streaming: true" in line for line in installed.done)
 
 
 def test_the_home_that_hermes_would_use(monkeypatch):

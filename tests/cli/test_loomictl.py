@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import signal
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from loomid.ctl import span
-from loomid.terminal import count
+from loomid import paircode
+from loomid.adminclient import Refused
+from loomid.lmp import pairing
+from loomid.terminal import count, span
 from tests.support.daemon import Daemon
 from tests.support.loomictl import begin, loomictl
+from tests.support.main_job import demo_agent
 from tests.support.plain_phone import PlainPhone
 
 if TYPE_CHECKING:
@@ -107,7 +111,31 @@ async def test_a_code_that_cannot_be_withdrawn(tmp_path):
         await asyncio.to_thread(waiting.stdout.readline)
         (daemon.runtime_dir / "admin.sock").unlink()
         said = await interrupted(waiting)
-    assert re.search(r"cannot be withdrawn and is valid until \d\d:\d\d:\d\d: loomid does", said)
+    assert re.search(r"valid until \d\d:\d\d:\d\d, if it is not withdrawn: loomid does", said)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+async def test_a_code_does_not_outlive_whoever_waits_for_it(daemon, session, number):
+    with begin(daemon.runtime_dir, "pair", "--json") as waiting:
+        code = json.loads(await asyncio.to_thread(waiting.stdout.readline))
+        waiting.send_signal(number)
+        await asyncio.to_thread(waiting.communicate, timeout=10)
+    target = f"/pair/{pairing.digest(code['token']).hex()}/outcome"
+    with contextlib.suppress(Refused):  # there is no such code any more
+        ended = await asyncio.to_thread(daemon.call, "GET", target)  # not by running out: too soon
+        assert ended == {"paired": None}
+    with pytest.raises(AssertionError, match="unauthorized"):
+        await PlainPhone.connect(session, code["url"], token=code["token"])
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("ws://h.example.com/ws", True), ("ws://8.8.8.8/ws", True), ("wss://h.example.com", False)]
+    + [(f"ws://{host}:8770", False) for host in ("10.0.0.2", "100.64.1.1", "box", "box.lan")],
+)
+def test_a_warning_of_a_public_url_without_tls(url, said):
+    warning = paircode.warning(url)
+    assert (warning is not None and "no TLS" in warning) == said
 
 
 async def test_pair_that_nobody_answers(daemon):
@@ -165,6 +193,24 @@ async def test_status(daemon):
     assert str(found["log"]["position"]) not in told.stdout
 
 
+async def test_since_when_a_gateway_is_offline(tmp_path):
+    """Of one that went while loomid was away only that is known, whatever events say later."""
+    with Daemon(tmp_path) as daemon:
+        async with demo_agent(daemon):
+            assert "online for" in (await ctl(daemon, "status")).stdout
+            await asyncio.to_thread(daemon.kill)
+        await asyncio.to_thread(daemon.start)
+        assert "offline since before this start of loomid," in (await ctl(daemon, "status")).stdout
+        async with demo_agent(daemon, id_file=tmp_path / "id"):
+            pass
+        gone = json.loads((await ctl(daemon, "status", "--json")).stdout)["gateways"][1]["since"]
+        await asyncio.to_thread(daemon.restart)
+        shown = (await ctl(daemon, "status")).stdout
+        assert re.search(r"up \d+ seconds?, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", shown)
+        kept = json.loads((await ctl(daemon, "status", "--json")).stdout)["gateways"][1]["since"]
+        assert kept == pytest.approx(gone, abs=5)
+
+
 async def test_a_phone_that_must_come_back_is_shown_as_such(daemon, session):
     async def state_of(device):
         listed = (await ctl(daemon, "devices")).stdout.splitlines()
@@ -211,8 +257,11 @@ def test_a_wrong_command_line(arguments):
 
 
 def test_a_lifetime_that_the_daemon_refuses(daemon):
-    done = loomictl(daemon.runtime_dir, "pair", "--ttl", "8d")
-    assert (done.returncode, done.stdout, "ttl" in done.stderr) == (1, "", True)
+    """The command names the daemon's own limits, whichever of them is not kept."""
+    for ttl in ("0", "8d"):
+        done = loomictl(daemon.runtime_dir, "pair", "--ttl", ttl)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "'--ttl': between one second and one day" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["pair"], ["devices"], ["revoke", "x"], ["status"]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -187,12 +188,15 @@ async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
         name = got.payload["approval_id"]
         table = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals")
         head, row = table.stdout.splitlines()
-        assert head.split() == ["APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "TASK", "COMMAND"]
+        columns = ["APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "ENDS", "TASK", "COMMAND"]
+        assert head.split() == columns
         assert row.startswith(name)
+        assert re.search(r" seconds? ago +in \d+ (seconds|minutes) ", row)
         assert "\x1b" not in table.stdout
         wrong = await approve(daemon, "apr_nothing", "once")
         assert (wrong.returncode, "there is no approval" in wrong.stderr) == (1, True)
-        assert (await approve(daemon, name, "yes")).returncode == 2
+        nonsense = await approve(daemon, name, "yes")
+        assert (nonsense.returncode, "for 'CHOICE'" in nonsense.stderr) == (2, True)
         unoffered = await approve(daemon, name, "always")
         assert (unoffered.returncode, "not offered" in unoffered.stderr) == (1, True)
         offered = [one["choice"] for one in got.payload["choices"]]
@@ -204,6 +208,8 @@ async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
         assert "decided_by: local" in late.stderr
         table = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals")
         assert table.stdout.splitlines()[1].split()[:4] == [name, "applied", "deny", "loomictl"]
+        assert re.search(r" ago +- ", table.stdout)
+        assert re.search(rf"loomictl answered {name}: deny$", daemon.log(), re.MULTILINE)
         listed = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals", "--json")
         (row,) = json.loads(listed.stdout)["approvals"]
         assert (row["state"], row["choice"], row["device_id"]) == ("applied", "deny", "loomictl")

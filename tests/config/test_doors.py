@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import ssl
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -38,13 +40,38 @@ def test_every_address_of_a_name_on_one_port(settings):
 def test_port_in_use(settings):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(BusyError, match=rf"127.0.0.1:{port}: the port is in use"):
+        with pytest.raises(BusyError, match=rf"127.0.0.1:{port}: the port .*--listen"):
             doors.listen(replace(settings, listen_port=port))
 
 
 def test_addresses_that_are_not_ours(settings):
     with pytest.raises(BusyError, match="does not have that address"):
         doors.listen(replace(settings, listen_host="192.0.2.1"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+def test_a_port_that_this_account_may_not_have(settings):
+    barrier = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+    if not barrier:
+        pytest.skip("every account may have every port here")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigError, match=r"ports below 1024.*CAP_NET_BIND_SERVICE"):
+            doors.listen(replace(settings, listen_port=min(barrier, 1024) - 1))
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, False), (0o644, True)])
+def test_a_key_that_every_account_can_read(settings, pems, caplog, mode, told):
+    key = pems / "key.pem"
+    before = key.stat().st_mode
+    key.chmod(mode)
+    try:
+        doors.tls_context(replace(settings, tls_cert=pems / "cert.pem", tls_key=key))
+    finally:
+        key.chmod(before)
+    assert ("can be read by every account" in caplog.text) == told
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

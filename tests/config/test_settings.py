@@ -54,7 +54,8 @@ def test_every_key_from_a_file(tmp_path):
         'listen = "[::1]:0"\nstate_dir = "s"\nruntime_dir = "/run/x"\ntls_cert = "c.pem"\n'
         'tls_key = "~/k.pem"\npublic_url = "wss://h.example"\nname = "Küche"\n'
         'replay_window = 1024\nretention = "12h"\nallow_insecure_bind = true\n'
-        'max_frame_bytes = 65536\nmax_db_size = "2 GiB"\n',
+        'max_frame_bytes = 65536\nmax_db_size = "2 GiB"\n'
+        'max_file_size = "16MiB"\nmax_files_size = "2MiB"\n',
     )
     assert set(config.SETTINGS) <= {
         line.split(" ")[0] for line in (tmp_path / "l.toml").read_text().splitlines()
@@ -69,6 +70,7 @@ def test_every_key_from_a_file(tmp_path):
     assert (found.name, found.replay_window, found.retention_s) == ("Küche", 1024, 43200)
     assert (found.allow_insecure_bind, found.max_frame_bytes) == (True, 65536)
     assert found.max_db_bytes == 2 << 30
+    assert (found.max_file_bytes, found.max_files_bytes) == (16 << 20, 2 << 20)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +193,12 @@ def test_a_misspelt_key_is_told_its_name(tmp_path, key, meant):
 def test_a_fault_in_the_file_names_its_line(tmp_path, text, line):
     path = tmp_path / "l.toml"
     assert fault(write(path, text)).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize("text", ["listen = 0.0.0.0:8770\n", "name = Kitchen\n"])
+def test_a_text_without_quotes(tmp_path, text):
+    said = fault(write(tmp_path / "l.toml", text))
+    assert said.endswith('; texts need quotes: key = "text"')
 
 
 @pytest.mark.parametrize("text", ["[loomid]\nname = 'a'\n", "[listen]\n", "listen.port = 1\n"])

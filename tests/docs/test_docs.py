@@ -91,9 +91,12 @@ def test_every_setting():
         assert default.replace("`", "") == setting.default
 
 
+FILES = ("max_file_size", "max_files_size")
+
+
 def test_every_bound_of_a_setting():
     told = {row[1].strip("`"): row[3] for row in rows(README, "variable")}
-    for key in ("replay_window", "retention", "max_db_size", "max_frame_bytes"):
+    for key in ("replay_window", "retention", "max_db_size", "max_frame_bytes", *FILES):
         with pytest.raises(ValueError, match="between") as refused:
             config.SETTINGS[key].parse("0")
         assert str(refused.value) in told[key]

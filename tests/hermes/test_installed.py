@@ -33,9 +33,9 @@ def test_an_installed_plugin_links_and_tells(own, monkeypatch):
     gateway, peer = own()
     text = plain_home(gateway)
     monkeypatch.setenv("PATH", f"{gateway.release.python().parent}:/usr/bin:/bin")
-    lines = install(gateway.home, None, peer.endpoint)
+    lines = install(gateway.home, None, peer.endpoint).done
     assert lines[0].startswith(f"Hermes 0.{gateway.release.name}."), lines
-    assert install(gateway.home, None, peer.endpoint) == []
+    assert install(gateway.home, None, peer.endpoint).done == []
     rest = iter((gateway.home / "config.yaml").read_text().splitlines())
     assert all(line in rest for line in text.splitlines())
 
@@ -53,4 +53,4 @@ def test_an_installed_plugin_links_and_tells(own, monkeypatch):
     peer.wait("processing.ended", at, message_id="m2", outcome="success")
     edits = peer.all("edited", at)
     assert bool(edits) is not gateway.release.streams, "only 0.19 needs streaming edits"
-    assert install(gateway.home, None, peer.endpoint) == []
+    assert install(gateway.home, None, peer.endpoint).done == []

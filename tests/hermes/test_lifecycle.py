@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
+from tests.support.daemon import Daemon
 from tests.support.hermes import Gateway, until
 from tests.support.model import DANGER
 from tests.support.peer import Peer, inject, key_of, run
@@ -281,3 +284,19 @@ def test_cli(own: Make) -> None:
     words = [["pair", "--name", "My phone"], ["devices"], ["revoke", "d_2"]]
     assert door.asked == [("/hermes", each) for each in words]  # type: ignore[attr-defined]
     assert not (gateway.home / "loomi").exists()  # only a gateway has an id
+
+
+def test_ctrl_c_while_a_code_is_shown(own: Make, tmp_path: Path) -> None:
+    gateway, _ = own()
+    gateway.prepare()
+    with Daemon(tmp_path) as daemon:
+        gateway.env["LOOMI_RUNTIME_DIR"] = str(daemon.runtime_dir)
+        with gateway.begin("loomi", "pair") as pairing:
+            assert pairing.stderr is not None
+            said = []
+            while not (said and said[-1].endswith("Waiting …\n")):
+                said.append(pairing.stderr.readline())
+                assert said[-1], said
+            pairing.send_signal(signal.SIGINT)
+            _, err = pairing.communicate(timeout=60)
+    assert (pairing.returncode, err) == (130, "The code is withdrawn.\n")

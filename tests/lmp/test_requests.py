@@ -102,6 +102,7 @@ REFUSALS = {
     "not_pending": ("gateway_error", {"reason": "not_pending"}, False),
     "ambiguous": ("not_permitted", {"reason": "ambiguous"}, False),
     "reserved_text": ("reserved_text", {}, False),
+    "bad_file": ("bad_file", {"reason": "refused"}, False),
     "not_supported": ("not_permitted", {"reason": "not_supported"}, False),
     "failed": ("gateway_error", {"reason": "failed"}, True),
 }

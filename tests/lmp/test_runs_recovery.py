@@ -145,3 +145,14 @@ def test_tags_that_are_no_turn_ids_can_be_told() -> None:
     d.facts([injected("in1", "do it"), started(), asked(), *answered()])
     d.wait(0.1)
     assert {tag for tag, _ in d.stored if not tag.startswith("~")} == {"s1:s1:t1"}
+
+
+def test_a_file_of_a_run_that_was_forgotten_meanwhile() -> None:
+    """It takes a while to be taken in; the restart comes when its run is long over."""
+    sent = {"chat_id": "chat", "session_key": None, "message_id": "out1", "path": "/a", "url": ""}
+    file = wire.FileSent(**sent, name="a", caption="", reply_to=None, job_id=None, ours=False)
+    rows = numbered([(0.0, started()), (1.0, answered()), (1.0, ended()), (2.0, file)])
+    late = Arrival("gw", "boot", 0, 9_000.0, 9_000.0, facts.FileTaken("out1", None, "gone"))
+    rows = with_ticks([Arrival("gw", "boot", 0, 0.0, 0.0, OLD_UP), *rows, late])
+    for cut in range(len(rows) + 1):
+        check_cut(rows, cut)

@@ -168,5 +168,6 @@ def test_all_text_fields_are_tried() -> None:
     assert ("hello", ("device_info", "os")) in tried
     assert ("hello", ("capabilities", "*")) in tried
     assert ("session.send", ("request_id",)) in tried
+    assert ("session.send", ("attachments", "*", "name")) in tried
     assert ("question.answer", ("answers", "*", "selected", "*")) in tried
-    assert len(tried) == 71
+    assert len(tried) == 78

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.matrix import approvals, branching, past, questions, steering, turns
+from tests.matrix import approvals, branching, files, past, questions, steering, turns
 from tests.matrix.rows import SCENARIOS, words
 
 __all__ = [
     "SCENARIOS",
     "approvals",
     "branching",
+    "files",
     "past",
     "questions",
     "steering",

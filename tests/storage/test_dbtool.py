@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import stat
+import tempfile
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -75,8 +76,7 @@ async def test_a_copy_put_back(daemon: Daemon, tmp_path: Path) -> None:
         seen = stage.phone.last_seq
         code, said, _ = await a_db(daemon, "restore", copy)
         assert code == 0
-        assert f"  Pixel: loomictl revoke {revoked.device_id}\n" in said
-        assert said.count("loomictl revoke") == 1
+        assert f"still so (else: restore --bring-back):\n  Pixel: {revoked.device_id}\n" in said
         (former,) = daemon.state_dir.glob("loomid.db.*Z")
         assert f"the former database is now {former}" in said
         await asyncio.to_thread(daemon.start)
@@ -92,12 +92,11 @@ async def test_a_copy_put_back(daemon: Daemon, tmp_path: Path) -> None:
             assert len(stage.host.ops("inject")) == 1
             stage.host.end_turn("t1")
             await again.wait_type("run.completed")
-        async with revoked.connect():
-            pass  # it was paired when the copy was made, and the owner was told
-        async with later.open() as gone:
-            with pytest.raises(Closed):
-                await gone.hello()
-            assert gone.closed == 4001
+        for stranger in (revoked, later):
+            async with stranger.open() as gone:
+                with pytest.raises(Closed):
+                    await gone.hello()
+                assert gone.closed == 4001
     assert [one.name for one in daemon.state_dir.glob(".loomid-*")] == []
 
 
@@ -160,6 +159,42 @@ async def test_where_devices_count_from_is_carried_over(tmp_path: Path) -> None:
     dbtool.restore(tmp_path, copy)
     async with await Store.open(path, time.time) as store:
         assert await Vault(store).devices() == [replace(device, base=-7)]
+
+
+@pytest.mark.parametrize("case", ["removed since", "asked for", "another database", "cut short"])
+async def test_who_was_revoked_stays_so_where_that_is_known(tmp_path: Path, case: str) -> None:
+    path, copy = tmp_path / "loomid.db", tmp_path / "copy"
+    device = Device("dev_1", "Pixel", bytes(32), 5, 1.0)
+    async with await Store.open(path, time.time) as store:
+        vault = Vault(store)
+        await vault.secret()
+        before = path.with_name("loomid.db-wal").stat().st_size
+        await vault.add_token(bytes(32), Token(time.time() + 9, None, scopes.ALL), 1.0)
+        await vault.add_token(bytes(31), Token(time.time() + 9, None, scopes.ALL), 1.0)
+        assert await vault.redeem(bytes(32), device, time.time()) == "ok"
+        await vault.begin("dev_1", "r", b"", Intent("t", None, None, None, 1.0))
+        dbtool.backup(path, copy)
+        assert await vault.remove_device("dev_1", "loomictl", time.time())
+        if case == "cut short":
+            for one in (path, path.with_name("loomid.db-wal")):
+                (tmp_path / f"{one.name}.kept").write_bytes(one.read_bytes())
+    if case == "another database":
+        path.unlink()
+        async with await Store.open(path, time.time) as store:
+            await Vault(store).secret()
+    elif case == "cut short":
+        (tmp_path / "loomid.db.kept").replace(path)
+        log = bytearray((tmp_path / "loomid.db-wal.kept").read_bytes())
+        log[before + 100] ^= 1  # SQLite takes what comes before: a database without the phone
+        path.with_name("loomid.db-wal").write_bytes(log)
+    done = dbtool.restore(tmp_path, copy, bring_back=case == "asked for")
+    assert done.missing == [("dev_1", "Pixel")]
+    async with await Store.open(path, time.time) as store:
+        vault = Vault(store)
+        back = case != "removed since"
+        assert (done.back, bool(await vault.devices())) == (back, back)
+        assert bool(await vault.open_requests()) == back
+        assert [used for *_, used, _ in await vault.tokens()] == [1]
 
 
 async def test_positions_are_carried_over_by_whatever_clock(
@@ -226,6 +261,21 @@ async def test_it_waits_for_who_reads(tmp_path: Path, monkeypatch: pytest.Monkey
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM event").fetchone() == (2,)
     assert not beside(path, "loomid.db.")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+@pytest.mark.parametrize("closed", ["the directory", "the file"])
+def test_another_account_is_told_whose_to_use(closed: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "loomid.db")
+        path.touch(0o600)
+        Path(name).chmod(0o700 if closed == "the directory" else 0o755)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(StateError, match="Permission denied; run this as loomid's account"):
+                dbtool.check(path)
+        finally:
+            os.seteuid(0)
 
 
 async def test_what_a_killed_one_has_left_is_removed(tmp_path: Path) -> None:

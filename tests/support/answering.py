@@ -17,8 +17,10 @@ from hermes_shim.link import Link
 from loomid import wire
 from loomid.commands import Commands
 from loomid.errors import PhoneError
+from loomid.files import Files
 from loomid.gateway import Gateways
 from loomid.history import History
+from loomid.intake import Intake
 from loomid.lmp import envelope, frames, ids
 from loomid.log import Log
 from loomid.pump import Pump
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from loomid.lmp.decisions import Entry
 
 BEAT_S = 0.5
-LIMITS = frames.Limits(max_frame_bytes=1 << 20, max_text_chars=1000)
+LIMITS = frames.Limits(
+    max_frame_bytes=1 << 20, max_text_chars=1000, max_inline_bytes=1 << 19, max_file_bytes=1 << 22
+)
 PHONE = Device("dev_1", "Pixel", b"", 0, 0.0)
 TABLET = Device("dev_2", "Tab", b"", 0, 0.0)
 
@@ -104,6 +108,8 @@ class Host:
     def _inject(self, command: wire.Command) -> dict[str, Any]:
         chat_id, message_id = command.args["chat_id"], command.args["message_id"]
         return {"value": {"session_key": key_of(chat_id), "message_id": message_id}}
+
+    _inject_files = _inject
 
     def _cancel(self, _: wire.Command) -> dict[str, Any]:
         return {"value": {"state": "cancelling", "dropped": self.dropped}}
@@ -250,7 +256,10 @@ class Side:
             beat_s=BEAT_S,
             deadline_s=self._deadline_s,
         )
-        self.pump = Pump(self.gateways, self.log, store, self.key, time.time)
+        self.files = Files(self._path.parent, store, time.time)
+        await self.files.open()
+        self.intake = Intake(self.files, self.gateways.arrive, time.time)
+        self.pump = Pump(self.gateways, self.log, store, self.key, time.time, want=self.intake.want)
         self._group = Counting()
         started = asyncio.Event()
         life = asyncio.create_task(self._live(started))  # noqa: TID251 - not a part of the daemon
@@ -262,6 +271,7 @@ class Side:
         async with asyncio.TaskGroup() as group, self._group:
             group.create_task(self.gateways.run())
             group.create_task(self.pump.run())
+            group.create_task(self.intake.run())
             await self.gateways.ready.wait()
             await self.pump.ready.wait()
             self.commands = Commands(
@@ -273,6 +283,7 @@ class Side:
                 time.time,
                 LIMITS,
                 alive=self.log.projection,
+                files=self.files,
                 remind=self._remind,
                 group=self._group,
                 patience_s=self._patience_s,

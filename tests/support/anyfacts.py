@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from loomid import wire
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp, Tick
+from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick
+from loomid.lmp.file_frames import AttachmentRef
 
 turn_ids = st.sampled_from(["s1:s1:a", "s1:s1:b", "s2:s2:c"])
 keys = st.sampled_from(["agent:main:loomi:dm:chat", "agent:main:telegram:dm:42", "odd"])
@@ -25,6 +27,8 @@ cards = st.builds(
     multi_select=st.booleans(),
 )
 numbers = st.sampled_from([None, 0.0, 1.5])
+
+REF = {"attachment_id": "att_1", "media_type": "application/pdf", "bytes": 5, "name": "a.pdf"}
 
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "turn_id": turn_ids,
@@ -64,6 +68,8 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "error": st.none() | texts,
     "context_length": st.none() | st.just(200_000),
     "usage": st.none() | st.just({"input_tokens": 3, "cache_read_tokens": 2}),
+    "attachments": st.none() | st.just([REF, {"odd": 1}]),
+    "path": st.sampled_from(["", "/a.pdf", "/a.pdf"]),
 }
 _OPTIONAL = {"session_key", "turn_id", "call_id", "session_id"}
 
@@ -95,7 +101,13 @@ ups = st.builds(
     features=st.sampled_from([["stream"], ["edits"], ["stream", "cancel_foreign"]]),
     home_key=st.none(),
 )
-local = st.one_of(ups, st.builds(GatewayDown), st.builds(GatewayLost), st.builds(Tick))
+taken = st.builds(
+    FileTaken,
+    message_id=messages,
+    attachment=st.none() | st.just(msgspec.convert(REF, AttachmentRef)),
+    error=st.sampled_from([None, "gone"]),
+)
+local = st.one_of(ups, st.builds(GatewayDown), st.builds(GatewayLost), st.builds(Tick), taken)
 wired = st.one_of(*(_of(cls) for cls in wire.FACTS.values()))
 frequent = st.one_of(
     *(

@@ -164,6 +164,7 @@ class Gateway:
                 "base_url": self.model_url,
                 "api_key": "test",
                 "context_length": 200000,
+                "supports_vision": True,
             },
             "plugins": {
                 "enabled": ["loomi", *["other"] * self.other],
@@ -214,6 +215,18 @@ class Gateway:
     def run(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run `hermes <args>` in this home, to its end."""
         return self.python("-m", "hermes_cli.main", *args, timeout=timeout)
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """Start `hermes <args>` in this home, to be talked to while it runs."""
+        return subprocess.Popen(
+            [str(self.release.python()), "-m", "hermes_cli.main", *args],
+            env=self.environment(),
+            cwd=self.folder / "user",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def python(self, *args: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run the release's interpreter in this home, to its end."""

@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loomid.errors import UnknownTask
+from loomid.files import Files
 from loomid.hub import Hub, HubConfig
 from loomid.lmp import envelope, frames
 from loomid.lmp.pairing import Secret
 from loomid.log import Batch, Log
 from loomid.reception import STRANGERS
 from loomid.store import Store
+from loomid.uploads import Uploads
 from loomid.vault import Vault
 from loomid.web import Web, WebConfig
+from loomid.web_files import FileDoors
 from tests.support.phone import Phone
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ class Server:
     log: Log
     hub: Hub
     web: Web
+    files: Files
     host: str
     port: int
     scheme: str = "ws"
@@ -102,6 +106,7 @@ async def serving(
     clock: Callable[[], float] = time.time,
     ssl_context: Any = None,
     strangers: int = STRANGERS,
+    files_config: dict[str, Any] | None = None,
 ) -> AsyncIterator[Server]:
     """Run a server whose state is in `path`; stopping it is an orderly stop."""
     gateways: list[frames.GatewayInfo] = []
@@ -118,6 +123,10 @@ async def serving(
             clock=clock,
         )
         await hub.load()
+        files = Files(path, store, clock, **(files_config or {}))
+        uploads = Uploads(path, files, clock)
+        await files.open()
+        await uploads.open()
         door = socket.create_server(("127.0.0.1", 0))
         port = door.getsockname()[1]
         web = Web(
@@ -126,16 +135,19 @@ async def serving(
                 admin_token=Secret(ADMIN_TOKEN),
                 public_url=f"ws://127.0.0.1:{port}/ws",
                 server_name="test server",
-                max_frame_bytes=config.max_frame_bytes,
+                max_frame_bytes=config.limits.max_frame_bytes,
                 strangers=strangers,
             ),
+            FileDoors(hub, files, uploads),
         )
         async with asyncio.TaskGroup() as tasks:
             await web.start([door], ssl_context, tasks)
             keeping = [tasks.create_task(hub.run()), tasks.create_task(log.tend())]
             try:
                 scheme = "ws" if ssl_context is None else "wss"
-                yield Server(store, vault, log, hub, web, "127.0.0.1", port, scheme, gateways)
+                yield Server(
+                    store, vault, log, hub, web, files, "127.0.0.1", port, scheme, gateways
+                )
             finally:
                 await web.stop()
                 for task in keeping:

@@ -15,12 +15,16 @@ these words:
     slow [S]          five words a second for S seconds
     fail [CODE]       an HTTP error
     drop [N]          N words, then the connection breaks
+    look              which images it is shown: media type and SHA-256 of each
+    hand PATH         a short answer that sends this file
 
 Anything else is echoed. Requests without tools (titles and the like) get a fixed answer.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import re
@@ -42,7 +46,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "multi": {"question": "Which sizes?", "choices": ["S", "M", "L"], "multi_select": True},
     "open": {"question": "What for?"},
 }
-_WORDS = "say|tooltext|tools|tool|dangers|danger|clarify|think|slow|fail|drop"
+_WORDS = "say|tooltext|tools|tool|dangers|danger|clarify|think|slow|fail|drop|look|hand"
 _LINE = re.compile(rf"^\W*({_WORDS})\b[ \t]*(.*)$", re.MULTILINE)
 
 Action = tuple[str, Any]
@@ -96,6 +100,18 @@ def _script(  # noqa: C901 - one arm a word
         case "drop":
             yield from _words(_numbers(rest, 10)[0])
             yield "break", None
+        case "hand":
+            yield "text", f"Here it is.\nMEDIA:{rest}"
+
+
+def _shown(content: Any) -> Iterator[Action]:
+    """What is in the images of a message."""
+    parts = content if isinstance(content, list) else []
+    urls = [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
+    yield "text", f"{len(urls)} images"
+    for url in urls:
+        media_type, _, data = url.removeprefix("data:").partition(";base64,")
+        yield "text", f" {media_type} {hashlib.sha256(base64.b64decode(data)).hexdigest()}"
 
 
 def _text(content: Any) -> str:
@@ -115,6 +131,8 @@ def _plan(body: dict[str, Any]) -> Iterator[Action]:
     if results:
         return iter([("text", "done: "), ("text", " | ".join(r[:RESULT_CHARS] for r in results))])
     found = _LINE.findall(user)
+    if found and found[-1][0] == "look":
+        return _shown(messages[last].get("content"))
     if not found:
         return iter([("text", f"echo: {user[-200:]}")])
     lists = any(

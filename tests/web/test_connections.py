@@ -133,6 +133,19 @@ async def test_a_device_that_never_comes_back_is_removed(tmp_path, caplog):
     assert any("never came back" in r.getMessage() for r in caplog.records)
 
 
+@pytest.mark.parametrize(
+    ("later", "least", "most"),
+    [(300.0, 200.0, 300.0), (5000.0, 30.0, 60.0), (-500.0, 500.0, 600.0)],
+)
+async def test_its_time_does_not_begin_anew_with_a_start(tmp_path, later, least, most):
+    """But for a minute to come back in, as it could not while loomid was away."""
+    async with serving(tmp_path) as server:
+        await server.paired()
+    async with serving(tmp_path, clock=lambda: time.time() + later) as server:
+        (status,) = server.hub.desk.devices()
+        assert least < status.removed_in_s <= most
+
+
 async def test_what_a_device_says_of_itself_is_kept(tmp_path):
     async with serving(tmp_path) as server:
         phone = await server.paired()

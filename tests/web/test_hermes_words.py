@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,17 +67,18 @@ async def test_pair_list_and_revoke(tmp_path, monkeypatch):
         async with phone.connect(code["token"]):
             pass
         out, err = await pairing.communicate()
-        assert (pairing.returncode, err) == (0, b"")
+        assert pairing.returncode == 0
         assert out.decode() == f"Paired My phone ({phone.device_id}).\n"
+        warned, scan, life = err.decode().splitlines()
+        assert "no phone can reach it" in warned
+        assert server.url in scan
+        assert life == "It works once, for 5 minutes. Waiting …"
         line = f"{phone.device_id}  offline  view,send,approve  My phone\n"
         assert await said(tmp_path, "devices") == (0, line, "")
-        assert await said(tmp_path, "revoke", phone.device_id) == (
-            0,
-            f"Revoked {phone.device_id}.\n",
-            "",
-        )
-        status, _, err = await said(tmp_path, "revoke", phone.device_id)
-        assert (status, err) == (1, f"there is no such device: {phone.device_id}\n")
+        revoked = f"Revoked My phone ({phone.device_id}).\n"
+        assert await said(tmp_path, "revoke", "My phone") == (0, revoked, "")
+        status, _, err = await said(tmp_path, "revoke", "My phone")
+        assert (status, err.startswith("there is no device 'My phone'")) == (1, True)
         assert await said(tmp_path, "devices") == (0, "", "")
 
 
@@ -91,11 +93,11 @@ async def test_scopes(tmp_path, monkeypatch):
             await pairing.communicate()
             assert c.hello_ok.payload["scopes"] == ["view", "send", "admin"]
             changed = await said(tmp_path, "devices", "scope", phone.device_id, "approve", "send")
-            assert changed == (0, f"{phone.device_id} may view, send, approve.\n", "")
+            assert changed == (0, f"Pixel ({phone.device_id}) may view, send, approve.\n", "")
             told = await c.wait_type("device.updated")
             assert told.payload["scopes"] == ["view", "send", "approve"]
         status, _, err = await said(tmp_path, "devices", "scope", "dev_none", "view")
-        assert (status, err) == (1, "there is no such device: dev_none\n")
+        assert (status, err.startswith("there is no device 'dev_none'")) == (1, True)
         status, _, err = await said(tmp_path, "devices", "scope", phone.device_id, "root")
         assert (status, "view, send, approve, admin" in err) == (1, True)
         status, _, err = await said(tmp_path, "pair", "--scope", "root")
@@ -114,17 +116,73 @@ async def test_a_code_that_nobody_waits_for_any_more(tmp_path):
         assert await server.vault.tokens() == []
 
 
+async def waiting(folder: Path, *words: str) -> asyncio.subprocess.Process:
+    """`hermes loomi pair`, once all is said and it waits."""
+    pairing = await hermes(folder, "pair", *words)
+    assert pairing.stderr is not None
+    while not (line := await pairing.stderr.readline()).endswith("Waiting …\n".encode()):
+        assert line
+    return pairing
+
+
+async def interrupted(pairing: asyncio.subprocess.Process) -> tuple[int | None, str]:
+    """Its status and last line after Ctrl-C while it waits."""
+    pairing.send_signal(signal.SIGINT)
+    _, err = await pairing.communicate()
+    return pairing.returncode, err.decode()
+
+
+async def test_ctrl_c_withdraws_the_code_and_says_so(tmp_path):
+    async with owned(tmp_path) as server:
+        pairing = await waiting(tmp_path, "--ttl", "1h", "--url", "wss://h.example")
+        assert await interrupted(pairing) == (130, "The code is withdrawn.\n")
+        assert await server.vault.tokens() == []
+
+
+async def test_ctrl_c_when_loomid_has_gone(tmp_path):
+    async with owned(tmp_path):
+        pairing = await waiting(tmp_path)
+        (tmp_path / "admin.sock").unlink()
+        status, err = await interrupted(pairing)
+        assert (status, err.startswith("loomid does not run")) == (1, True)
+
+
+async def test_loomid_stops_while_it_is_waited_for(tmp_path):
+    async with owned(tmp_path):
+        pairing = await waiting(tmp_path)
+    _, err = await pairing.communicate()
+    assert (pairing.returncode, err) == (1, b"loomid stopped before that was done\n")
+
+
+async def test_what_a_phone_calls_itself_moves_no_cursor(tmp_path):
+    async with owned(tmp_path) as server:
+        token, _ = await server.hub.desk.mint("\x1b[31mEvil", 60.0)
+        phone = server.phone()
+        async with phone.connect(token.reveal()):
+            pass
+        _, out, _ = await said(tmp_path, "devices")
+        assert out == f"{phone.device_id}  offline  view,send,approve  ?[31mEvil\n"
+
+
 async def test_a_code_that_runs_out(tmp_path, monkeypatch):
     monkeypatch.setattr(admin.pairing, "TOKEN_TTL_S", 0.1)
     async with owned(tmp_path):
         status, out, err = await said(tmp_path, "pair")
         assert status == 1
         assert "█" in out
-        assert err == "The code ran out; nothing was paired.\n"
+        assert err.endswith("\nthe pairing code ran out; nothing was paired\n")
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["fly"], ["revoke"], ["devices", "x"], ["pair", "--name", "\x07"]]
+    "words",
+    [
+        [],
+        ["fly"],
+        ["revoke"],
+        ["devices", "x"],
+        ["pair", "--name", "\x07"],
+        ["pair", "--ttl", "2d"],
+    ],
 )
 async def test_words_that_mean_nothing(tmp_path, words):
     async with owned(tmp_path):

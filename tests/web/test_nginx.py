@@ -1,5 +1,6 @@
 """A real nginx with the README's own configuration between a phone and a real daemon."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -14,6 +15,9 @@ import pytest
 from tests.support import certificates
 from tests.support.daemon import ROOT, Daemon
 from tests.support.main_job import SAID, demo_agent, main_job
+from tests.support.phone import Phone
+from tests.support.samples import Carrier
+from tests.support.waiting import until
 
 START_S = 10.0
 OUTSIDE = """\
@@ -133,11 +137,12 @@ async def test_health_through_it(start, http):
 
 
 ALL = re.compile(r"location = /ws")
+NOTHING_ELSE = re.compile(r"location / \{\s+return 404;\s+\}")
 
 
 def everything(block):
     """A careless owner's variant: every path is passed on."""
-    return ALL.sub("location /", block)
+    return ALL.sub("location /", NOTHING_ELSE.sub("", block))
 
 
 @pytest.fixture
@@ -159,3 +164,31 @@ async def test_no_pairing_code_is_made_through_it(daemon, start, http, bearer, c
         async with http.post(url, headers=more) as answer:
             assert answer.status in {403, 404}  # nginx's own, or loomid's
             assert "token" not in await answer.text()
+
+
+async def test_a_file_up_and_down_through_it(daemon, start, trust, http):
+    """In pieces as it comes: nginx keeps nothing back, and refuses nothing that loomid takes."""
+    phone = Phone(f"wss://127.0.0.1:{start()}/ws", ssl=trust)
+    async with phone.connect(daemon.pair()["qr"]["token"]):
+        pass
+    carrier, data = Carrier(phone, http), os.urandom(5_000_000)
+    _, begun = await carrier.begin(data)
+    part = daemon.state_dir / "uploads" / begun["upload_id"]
+    go_on = asyncio.Event()
+
+    async def in_pieces():
+        yield data[:1_000_000]
+        await go_on.wait()
+        yield data[1_000_000:]
+
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(carrier.append(begun["upload_id"], 0, in_pieces()))
+        await until(lambda: part.exists() and part.stat().st_size == 1_000_000)
+        go_on.set()
+    status, done = sending.result()
+    assert status == 200, done
+    path = f"/files/{done['attachment']['attachment_id']}"
+    assert await carrier.call("GET", path) == (200, data)
+    part_of_it = await carrier.call("GET", path, headers={"Range": "bytes=10-19"})
+    assert part_of_it == (206, data[10:20])
+    assert (await carrier.call("GET", path, headers={"Authorization": "Bearer x.y"}))[0] == 401

@@ -142,6 +142,10 @@ class OtherAdapter(BasePlatformAdapter):
         target = DeliveryTarget.parse(f"loomi:{chat_id}")
         return repr(await router.deliver(text, [target], metadata={"job_id": "job7"}))
 
+    async def do_hand(self, method, **arguments):
+        """Have our adapter send a file."""
+        return (await getattr(self.loomi(), method)(**arguments)).success
+
     async def do_guard(
         self, session_key, commands, fail_notify=False, together=False, one_text=False
     ):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from loomid.commands import Commands
+from loomid.files import Files
 from loomid.hub import Hub, HubConfig
 from loomid.lmp import ids
 from loomid.lmp.frames import Limits
@@ -135,6 +136,7 @@ class World:
             self.log = await Log.open(store, window=WINDOW, clock=clock, boot_id=str(self.kernel))
             self._know()
             self.vault = Vault(store)
+            self.files = Files(self.place, store, clock)
             self.key = await self.vault.secret()
             self.gateways = WiredGateways(
                 self.wire,
@@ -171,6 +173,7 @@ class World:
             clock,
             LIMITS,
             alive=self.log.projection,
+            files=self.files,
             remind=lambda name, returned: self.hub.remind(name, returned),
             group=self.group,
         )

@@ -1,0 +1,131 @@
+"""Files both ways: loomid's become Hermes' own copies, Hermes' become facts.
+
+What Hermes sends may be gone as soon as that is done (speech, exports), so loomid is given a
+second name of it, or a copy, which it removes.
+"""
+
+import asyncio
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.platforms import base
+from gateway.platforms.base import MessageType, SendResult
+from hermes_constants import get_hermes_home
+
+from .facts import plain, state
+from .wire import Message, log
+
+# Copies that loomid has not fetched, the newest; and what is copied where no second name can be.
+COPIES, COPIED_BYTES = 64, 256 << 20
+CACHES = {
+    "image": base.cache_image_from_bytes,
+    "audio": base.cache_audio_from_bytes,
+    "video": base.cache_video_from_bytes,
+}
+
+
+def cached(path: str, name: str, media_type: str) -> str:
+    """Where Hermes keeps its copy of a file of loomid's: there its tools may read."""
+    data, cache = Path(path).read_bytes(), CACHES.get(media_type.partition("/")[0])
+    if cache is None:
+        return str(base.cache_document_from_bytes(data, name))
+    return str(cache(data, Path(name).suffix))
+
+
+def handed(path: str, message_id: str) -> str:
+    """Another name of a file, or a copy, that stays when Hermes removes its own; "": neither."""
+    folder = Path(state.inbox or Path(get_hermes_home(), "loomi", "files"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime)[:-COPIES]:
+        old.unlink(missing_ok=True)
+    source, copy = Path(path), folder / message_id
+    if not source.is_file():
+        return ""
+    try:
+        os.link(source.resolve(), copy)
+    except OSError:
+        if source.stat().st_size > COPIED_BYTES:
+            return ""
+        shutil.copyfile(source, copy)
+    return str(copy)
+
+
+class Files:
+    """What of the adapter is about files."""
+
+    _op_inject: Any  # the adapter's own
+    _source: Any
+    _tell: Any
+
+    async def _op_inject_files(
+        self, _id: str, files: list[Message], message_type: str, **message: Any
+    ) -> Any:
+        try:
+            paths = [await asyncio.to_thread(cached, **file) for file in files]
+        except (OSError, ValueError) as error:
+            log.warning("loomi: Hermes does not take a file: %s", type(error).__name__)
+            return {"error": "bad_file"}
+        types = [file["media_type"] for file in files]
+        media = {"media_urls": paths, "media_types": types}
+        media["message_type"] = MessageType(message_type)
+        return await self._op_inject(_id, media=media, **message)
+
+    async def send_image_file(self, chat_id: str, image_path: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, image_path, *args, **kw)
+
+    async def send_voice(self, chat_id: str, audio_path: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, audio_path, *args, **kw)
+
+    async def send_video(self, chat_id: str, video_path: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, video_path, *args, **kw)
+
+    async def send_document(
+        self,
+        chat_id: str,
+        file_path: str,
+        caption: Any = None,
+        file_name: Any = None,
+        *args: Any,
+        **kw: Any,
+    ) -> Any:
+        return await self._hand(chat_id, file_path, caption, *args, name=file_name, **kw)
+
+    async def send_image(self, chat_id: str, image_url: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, "", *args, url=image_url, **kw)
+
+    async def send_animation(self, chat_id: str, animation_url: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, "", *args, url=animation_url, **kw)
+
+    async def _hand(
+        self,
+        chat_id: str,
+        path: str,
+        caption: Any = None,
+        reply_to: Any = None,
+        metadata: Any = None,
+        *,
+        name: Any = None,
+        url: str = "",
+        **_: Any,
+    ) -> Any:
+        """Tell loomid of a file; always a success, or Hermes would say that it failed."""
+        message_id = f"out-{state.boot}-{next(state.serial)}"
+        copy = ""
+        if path:
+            with suppress(OSError, shutil.Error):
+                copy = await asyncio.to_thread(handed, path, message_id)
+        said = {
+            "chat_id": chat_id,
+            "path": copy or path,
+            "ours": bool(copy),
+            "url": url,
+            "name": name or Path(path).name,
+            "caption": caption,
+            "reply_to": reply_to,
+            "metadata": plain(metadata),
+        }
+        self._tell("file.sent", self._source(chat_id), message_id, **said)
+        return SendResult(success=True, message_id=message_id)

@@ -1,0 +1,120 @@
+"""The files of messages: those a phone sends along, and those it asks for in a frame."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+
+from loomid.errors import BadFile, BadFrame, TooLarge
+from loomid.fileindex import Use
+from loomid.files import Kept, examine_bytes, on_disk
+from loomid.filetypes import declared_type
+from loomid.lmp.file_frames import AttachmentGetResult
+from loomid.lmp.filenames import clean_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomid.files import Files
+    from loomid.filetypes import Content
+    from loomid.lmp.file_frames import AttachmentGet, SentAttachment
+    from loomid.lmp.frames import Limits
+    from loomid.vault import Device
+
+_KINDS = {"image": "photo", "video": "video", "audio": "audio"}
+
+
+class Attachments:
+    """`limits` are those that hello.ok announces."""
+
+    def __init__(self, files: Files, limits: Limits) -> None:
+        self._files = files
+        self._limits = limits
+
+    async def get(self, device: Device, asked: AttachmentGet) -> AttachmentGetResult:
+        """A small file as text. Raises UnknownFile or TooLarge: GET /files gives any."""
+        kept = await self._files.find(asked.attachment_id, device.device_id, asked.task_id)
+        most = self._limits.max_inline_bytes or 0
+        if kept.row.bytes > most:
+            raise TooLarge(max_inline_bytes=most)
+        file = await self._files.read(kept)
+        try:
+            data = await on_disk(file.read)
+        finally:
+            await on_disk(file.close)
+        return AttachmentGetResult(
+            attachment=kept.ref(),
+            data=base64.b64encode(data).decode(),
+            request_id=UNSET if asked.request_id is None else asked.request_id,
+        )
+
+    async def along(
+        self, device: Device, message_id: str, sent: Sequence[SentAttachment]
+    ) -> dict[str, Any]:
+        """The arguments by which a message takes its files along; they are kept until it arrived.
+
+        All are looked at before any is kept. Raises BadFrame, BadFile, TooLarge or UnknownFile.
+        """
+        use = {"device_id": device.device_id, "message_id": message_id}
+        ready = [await self._look(device, one) for one in sent]
+        self._check_inline([len(one[0]) for one in ready if isinstance(one, tuple)])
+        kept = []
+        for one, said in zip(ready, sent, strict=True):
+            if isinstance(one, Kept):
+                await self._files.send_with(one, Use(one.name, **use))
+                kept.append(one)
+            else:
+                data, content = one
+                name = clean_name(said.name, content.media_type)
+                kept.append(await self._files.put(data, content, Use(name, **use)))
+        return {
+            "files": [
+                {"path": str(one.path), "name": one.name, "media_type": one.row.media_type}
+                for one in kept
+            ],
+            "message_type": _message_type(kept, sent),
+            "attachments": [msgspec.to_builtins(one.ref()) for one in kept],
+        }
+
+    async def settle(self, value: dict[str, Any], task_id: str) -> None:
+        """Hermes took a message: who may see its task may see its files. Raises StorageFailing."""
+        message_id = value.get("message_id")
+        if isinstance(message_id, str):
+            await self._files.settle(message_id, task_id)
+
+    async def _look(self, device: Device, one: SentAttachment) -> Kept | tuple[bytes, Content]:
+        if (one.attachment_id is None) == (one.data is None):
+            raise BadFrame("An attachment has either an attachment_id or data.")
+        declared = declared_type(one.media_type)
+        if one.attachment_id is not None:
+            kept = await self._files.find(one.attachment_id, device.device_id)
+            if declared not in (None, kept.row.media_type):
+                raise BadFile(reason="mismatch", found=kept.row.media_type)
+            return kept
+        data = _decoded(one.data or "")
+        return data, await on_disk(examine_bytes, data, declared)
+
+    def _check_inline(self, sizes: list[int]) -> None:
+        most = self._limits.max_inline_bytes or 0
+        if sum(sizes) > most:
+            raise TooLarge(max_inline_bytes=most)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadFile(reason="base64") from None
+
+
+def _message_type(kept: Sequence[Kept], sent: Sequence[SentAttachment]) -> str:
+    """Hermes' word for such a message; of files of several kinds it looks at each with `photo`."""
+    kinds = set()
+    for one, said in zip(kept, sent, strict=True):
+        kind = _KINDS.get(one.row.media_type.partition("/")[0], "document")
+        kinds.add("voice" if kind == "audio" and said.voice else kind)
+    return kinds.pop() if len(kinds) == 1 else "photo"

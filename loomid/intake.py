@@ -1,0 +1,79 @@
+"""Takes in the files that agents send, one after the other, and tells the fold how that went."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loomid.errors import BadFile, StorageFailing, TooLarge
+from loomid.fileindex import Use
+from loomid.lmp.facts import Arrival, FileTaken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loomid.files import Files
+    from loomid.lmp.file_frames import AttachmentRef
+    from loomid.lmp.folding import FileSeen
+
+log = logging.getLogger("loomid.files")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+class Intake:
+    """`want` may be called before `run` is: what waited when a former loomid ended comes first.
+
+    That one may have taken a file and not told of it: the index knows by its source.
+    """
+
+    def __init__(
+        self, files: Files, arrive: Callable[[Arrival], None], clock: Callable[[], float]
+    ) -> None:
+        self._files = files
+        self._arrive = arrive
+        self._clock = clock
+        self._wanted: asyncio.Queue[tuple[str, FileSeen]] = asyncio.Queue()
+
+    def want(self, gateway_id: str, seen: FileSeen) -> None:
+        """This file is to be taken in."""
+        self._wanted.put_nowait((gateway_id, seen))
+
+    async def run(self) -> None:
+        """Take in what is wanted, until cancelled."""
+        while True:
+            gateway_id, seen = await self._wanted.get()
+            kept, error = await self._taken(gateway_id, seen)
+            if seen.fact.ours:
+                await asyncio.to_thread(_remove, seen.fact.path)
+            now = self._clock()
+            fact = FileTaken(seen.fact.message_id, kept, error)
+            self._arrive(Arrival(gateway_id, seen.boot, 0, now, now, fact))
+
+    async def _taken(
+        self, gateway_id: str, seen: FileSeen
+    ) -> tuple[AttachmentRef | None, str | None]:
+        """The file, or why there is none; however long the disk fails."""
+        fact, pause = seen.fact, _FIRST_PAUSE_S
+        source = f"{gateway_id}:{seen.boot}:{fact.message_id}"
+        use = Use(fact.name, task_id=seen.task_id, source=source)
+        while True:
+            try:
+                return (await self._files.take(Path(fact.path), use)).ref(), None
+            except StorageFailing:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            except (BadFile, TooLarge) as refused:
+                error = str(refused.params.get("reason", refused.code))
+                log.warning("a file of the agent was not taken: %s", error)
+                return None, error
+
+
+def _remove(path: str) -> None:
+    try:
+        Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("a copy made for us cannot be removed: %s", error.strerror)

@@ -1,0 +1,38 @@
+"""Which device or approval somebody means who need not write out its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomid.errors import LoomiError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Unclear(LoomiError):
+    """None or several fit; the message is for people."""
+
+
+class Missing(Unclear):
+    """None fits."""
+
+
+def begins(name: str, wanted: str) -> bool:
+    """Whether an id may be meant by its beginning, with or without its kind."""
+    bare = name.partition("_")[2]
+    return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
+
+
+def device(devices: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    """The one device that an id, a name or the beginning of an id means. Raises Unclear."""
+    # A phone may call itself what another one's id begins with: then it is not clear.
+    found = [d for d in devices if d["device_id"] == wanted] or [
+        d for d in devices if d["name"] == wanted or begins(d["device_id"], wanted)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Missing(f"there is no device {wanted!r}; loomictl devices lists them")
+    fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
+    raise Unclear(f"{wanted!r} fits {len(found)} devices: {fits}")

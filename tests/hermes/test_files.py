@@ -1,0 +1,150 @@
+"""Files in real gateways: every way in which Hermes sends one, and every kind that it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import samples
+from tests.support.hermes import Gateway
+from tests.support.model import Model
+from tests.support.peer import Peer, key_of
+from tests.support.samples import sha256
+
+pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
+
+PATHS = {
+    "send_image_file": ("image_path", "a.png", samples.png()),
+    "send_voice": ("audio_path", "a.ogg", samples.OGG),
+    "play_tts": ("audio_path", "b.ogg", samples.OGG),
+    "send_video": ("video_path", "a.mp4", samples.MP4),
+    "send_document": ("file_path", "a.pdf", samples.PDF),
+}
+
+
+@pytest.mark.parametrize("method", PATHS)
+def test_a_file_that_hermes_sends_stays_when_its_own_is_gone(
+    gateway: Gateway, peer: Peer, method: str
+):
+    argument, name, data = PATHS[method]
+    path = gateway.folder / "user" / name
+    path.write_bytes(data)
+    at = peer.mark()
+    more: dict[str, Any] = {argument: str(path), "caption": "look", "metadata": {"notify": True}}
+    assert gateway.ask("hand", method=method, chat_id="files", **more) is True
+    path.unlink()
+    fact = peer.wait("file.sent", at)
+    assert (fact["session_key"], fact["chat_id"]) == (key_of("files"), "files")
+    assert (fact["name"], fact["caption"], fact["url"]) == (name, "look", "")
+    assert fact["ours"] is True
+    copy = Path(fact["path"])
+    assert copy.parent == gateway.home / "loomi" / "files"
+    assert copy.read_bytes() == data
+    copy.unlink()
+
+
+def test_a_document_has_the_name_that_hermes_gives_it(gateway: Gateway, peer: Peer):
+    path = gateway.folder / "user" / "tmp8x7.bin"
+    path.write_bytes(samples.PDF)
+    at = peer.mark()
+    gateway.ask(
+        "hand", method="send_document", chat_id="files", file_path=str(path), file_name="Report.pdf"
+    )
+    fact = peer.wait("file.sent", at)
+    assert fact["name"] == "Report.pdf"
+    assert Path(fact["path"]).stat().st_ino == path.stat().st_ino, "another name, not a copy"
+    Path(fact["path"]).unlink()
+
+
+@pytest.mark.parametrize("method", ["send_image", "send_animation"])
+def test_a_link(gateway: Gateway, peer: Peer, method: str):
+    at, url = peer.mark(), "https://example.org/a.gif"
+    argument = "image_url" if method == "send_image" else "animation_url"
+    gateway.ask("hand", method=method, chat_id="files", **{argument: url})
+    fact = peer.wait("file.sent", at)
+    assert (fact["url"], fact["path"], fact["ours"]) == (url, "", False)
+
+
+def test_what_is_no_file_is_told_as_it_is(gateway: Gateway, peer: Peer):
+    for path in (gateway.folder / "none", gateway.folder, Path("/dev/zero")):
+        at = peer.mark()
+        gateway.ask("hand", method="send_document", chat_id="files", file_path=str(path))
+        fact = peer.wait("file.sent", at)
+        assert (fact["path"], fact["ours"]) == (str(path), False)
+
+
+def test_what_nobody_fetches_does_not_pile_up(gateway: Gateway, peer: Peer):
+    path = gateway.folder / "user" / "x.pdf"
+    path.write_bytes(samples.PDF)
+    for _ in range(70):
+        gateway.ask("hand", method="send_document", chat_id="files", file_path=str(path))
+    folder = gateway.home / "loomi" / "files"
+    assert 60 < len(list(folder.iterdir())) <= 65
+    for one in folder.iterdir():
+        one.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "message_type", "data", "told"),
+    [
+        ("a.png", "image/png", "photo", samples.png(13, 11), None),
+        ("b.pdf", "application/pdf", "document", samples.PDF, "b.pdf"),
+        ("c.csv", "text/csv", "document", b"a,b\n1,2\n", "c.csv"),
+        ("d.mp4", "video/mp4", "video", samples.MP4, ".mp4"),
+        ("e.ogg", "audio/ogg", "audio", samples.OGG, ".ogg"),
+    ],
+)
+def test_a_file_that_a_phone_sends(
+    gateway: Gateway,
+    peer: Peer,
+    model: Model,
+    tmp_path: Path,
+    name: str,
+    media_type: str,
+    message_type: str,
+    data: bytes,
+    told: str | None,
+):
+    path = tmp_path / "content"
+    path.write_bytes(data)
+    at, seen = peer.mark(), len(model.seen)
+    refs = [{"attachment_id": "att_1", "media_type": media_type, "bytes": 1, "name": name}]
+    result = peer.call(
+        "inject_files",
+        chat_id=f"f-{name}",
+        text="look",
+        message_id=f"m-{name}",
+        mode="queue",
+        files=[{"path": str(path), "name": name, "media_type": media_type}],
+        message_type=message_type,
+        attachments=refs,
+    )
+    assert result.error is None, result
+    assert peer.wait("injected", at)["attachments"] == refs
+    path.unlink()
+    peer.wait("processing.ended", at, message_id=f"m-{name}")
+    answer = peer.wait("turn.answered", at)["text"]
+    if told is None:
+        assert answer == f"1 images image/png {sha256(data)}"
+    else:
+        asked = str(model.seen[seen:])
+        assert told in asked, "the agent is told where it lies"
+        assert any(one.read_bytes() == data for one in _cached(gateway))
+
+
+def _cached(gateway: Gateway) -> list[Path]:
+    return [one for one in (gateway.home / "cache").rglob("*") if one.is_file()]
+
+
+def test_what_hermes_does_not_take(gateway: Gateway, peer: Peer, tmp_path: Path):
+    path = tmp_path / "content"
+    path.write_bytes(b"<html>no image")
+    at = peer.mark()
+    more = {"chat_id": "f-bad", "text": "x", "message_id": "m-bad", "mode": "queue"}
+    file = {"path": str(path), "name": "a.png", "media_type": "image/png"}
+    for files in ([file], [{**file, "path": str(tmp_path / "none")}]):
+        result = peer.call("inject_files", files=files, message_type="photo", **more)
+        assert result.error == "bad_file"
+    assert not peer.all("injected", at)
