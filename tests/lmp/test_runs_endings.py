@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loomid import wire
+from loomid.lmp import roll
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.frames import UNSET
 from loomid.lmp.ids import task_id
@@ -214,7 +215,8 @@ def test_lost_end_of_a_handled_message_is_made_up() -> None:
     assert runs_of(d.events)[-1] == ["completed", "completed", "done", None, True]
 
 
-def test_ended_turns_are_released_and_remembered() -> None:
+def test_ended_turns_are_released_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roll, "ENDED_KEPT", 1_000)
     d = driver()
     for number in range(1_100):
         turn = f"s1:s1:t{number}"

@@ -389,11 +389,11 @@ def test_what_is_no_sound_copy_is_not_put_back(
     assert db(daemon, "backup", copy)[0] == 0
     assert daemon.stop() == 0
     spoil(copy)
-    before = {one: one.read_bytes() for one in daemon.state_dir.iterdir()}
+    before = {one: one.read_bytes() for one in daemon.state_dir.iterdir() if one.is_file()}
     code, out, error = db(daemon, "restore", copy)
     assert (code, out) == (65, "")
     assert said in error
-    assert before == {one: one.read_bytes() for one in daemon.state_dir.iterdir()}
+    assert before == {one: one.read_bytes() for one in daemon.state_dir.iterdir() if one.is_file()}
     assert db(daemon, "restore", tmp_path / "nothing")[0] == 73
 
 
