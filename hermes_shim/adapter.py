@@ -25,6 +25,7 @@ from .facts import HOOKS, plain, state, watch
 from .files import Files
 from .host import Host
 from .link import Link
+from .questions import Questions
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
@@ -54,7 +55,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(Chats, Controls, Files, Host, BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
@@ -131,6 +132,8 @@ class LoomiAdapter(Chats, Controls, Files, Host, BasePlatformAdapter):  # type: 
 
     async def on_processing_complete(self, event: Any, outcome: Any) -> None:
         """Hermes is done with it."""
+        if outcome.value == "cancelled":
+            self._drop(self._key(event.source))
         self._tell("processing.ended", event.source, event.message_id, outcome=outcome.value)
 
     # ── commands: each returns the value of its result, or why nothing ran ──
@@ -174,6 +177,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, BasePlatformAdapter):  # type: 
             return {"error": "reserved_text"}
         event = self._event(source, text, message_id, mode, media, **origin)
         if mode == "command":
+            state.commands[key] = message_id
             await self.handle_message(event)
         elif key not in self._active_sessions:
             self._start_session_processing(event, key)
@@ -185,14 +189,13 @@ class LoomiAdapter(Chats, Controls, Files, Host, BasePlatformAdapter):  # type: 
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
-        word = (text.split(maxsplit=1) or [""])[0]
-        if key in self._active_sessions:  # no queued text may begin with a known command
-            return word.startswith("/") and resolve_command(word[1:].lower()) is not None
-        return not CONTROL and bool(
-            clarify_gateway.get_pending_for_session(key, include_choice_prompts=True)
-            or self.gateway_runner._update_prompt_pending.get(key)
-            or slash_confirm.get_pending(key)
-        )
+        word, busy = (text.split(maxsplit=1) or [""])[0], key in self._active_sessions
+        if busy and word.startswith("/") and resolve_command(word[1:].lower()) is not None:
+            return True  # no queued text may begin with a known command
+        if CONTROL or slash_confirm.get_pending(key):
+            return not CONTROL
+        asks = clarify_gateway.get_pending_for_session(key, include_choice_prompts=True)
+        return not busy and bool(asks or self.gateway_runner._update_prompt_pending.get(key))
 
     def _event(
         self, source: Any, text: str, message_id: str, mode: str, media: Any = None, **origin: Any
@@ -245,7 +248,8 @@ class LoomiAdapter(Chats, Controls, Files, Host, BasePlatformAdapter):  # type: 
         """Tell what is alive, as a fact: with it loomid has seen all that came before."""
         state.inbox = inbox or state.inbox
         keys = list(self.gateway_runner._running_agents)
-        state.link.emit(fact, {"keys": keys, "approvals": list(state.approvals)})
+        alive = {"approvals": list(state.approvals), "questions": list(state.questions)}
+        state.link.emit(fact, {"keys": keys, **alive})
         return {"value": {"keys": keys}}
 
     async def _op_sessions(self, _id: str, limit: int, offset: int, **_: Any) -> Message:

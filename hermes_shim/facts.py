@@ -22,6 +22,9 @@ if not hasattr(state, "boot"):
     state.link = state.adapter = None
     state.ctx = None  # of the latest register(), until our hooks are in it
     state.approvals = {}  # approval id → its own queue entry and what we answered
+    state.questions = {}  # question id → what waits for it
+    state.clarify = {}  # session key → the clarify call at work there
+    state.commands = {}  # session key → message id of its last command
     state.inbox = ""  # where loomid wants files
     state.over = deque(maxlen=256)  # turns that ended
 
@@ -93,11 +96,42 @@ def _post_approval_response(kw: Message) -> Message | None:
     return {"approval_id": found[-1], "choice": choice, "command_id": ours}
 
 
+def _pre_tool_call(kw: Message) -> Message:
+    """What this call asks comes to the adapter, which is not told whose it is."""
+    if kw.get("tool_name") == "clarify":
+        from gateway.session_context import get_session_env
+
+        key = get_session_env("HERMES_SESSION_KEY")
+        state.clarify[key] = SimpleNamespace(kw=kw, asked=None)
+    return {}
+
+
 def _post_tool_call(kw: Message) -> Message:
-    """0.19 fires no post hook when it could not ask: the tool's end closes the approval."""
+    """0.19 fires no post hook when it could not ask: the tool's end closes the approval. No
+    release says how a question ended: what its waiter got does."""
     if left := _post_approval_response({"choice": "notify_failed"}):
         state.link.emit("approval.done", left)
+    call_id = kw.get("tool_call_id")
+    for key, call in list(state.clarify.items()):
+        if call.kw.get("tool_call_id") == call_id:
+            del state.clarify[key]
+            if call.asked:
+                answered(call.asked)
     return {}
+
+
+def answered(asked: Any) -> None:
+    """Tell how a card of the clarify tool ended, by what it holds."""
+    said = asked.entry.response
+    gone = "timeout" if said is None else "cancelled"
+    ended(asked, gone if said in (None, "", "\0cancelled") else "answered")
+
+
+def ended(asked: Any, outcome: str) -> None:
+    """Tell the one end of a question."""
+    if state.questions.pop(asked.id, None):
+        told = {"question_id": asked.id, "outcome": outcome, "command_id": asked.command}
+        state.link.emit("question.done", told)
 
 
 # hook → fact, and what goes into it under Hermes' own names, beside turn_id and session_id.

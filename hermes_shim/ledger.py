@@ -22,6 +22,7 @@ DELTA, PREVIEW, LASTING = range(3)
 REASONS = ("overflow_delta", "overflow_preview", "overflow_lasting")
 RANKS = {"delta": DELTA, "edited": DELTA}
 RANKS |= dict.fromkeys(("approval.asked", "approval.done", "turn.answered", "turn.ended"), LASTING)
+RANKS |= dict.fromkeys(("question.asked", "question.done"), LASTING)
 RANKS |= dict.fromkeys(("stream.ended", "api.failed", "loop.stopped", "session.reset"), LASTING)
 RANKS |= dict.fromkeys(("processing.ended", "sent", "file.sent", "inventory"), LASTING)
 

@@ -77,6 +77,8 @@ class Admin:
         app.router.add_get("/audit", self._audit)
         app.router.add_get("/approvals", self._approvals)
         app.router.add_post("/approvals/{approval_id}", self._approve)
+        app.router.add_get("/questions", self._questions)
+        app.router.add_post("/questions/{question_id}", self._answer)
         app.router.add_post("/hermes", self._hermes)
         app.on_response_prepare.append(_say_version)
         self._runner = web.AppRunner(
@@ -180,6 +182,22 @@ class Admin:
             raise _no(409, _said(error)) from None
         return web.json_response({"approval": entry})
 
+    async def _questions(self, _request: web.Request) -> web.Response:
+        return web.json_response({"questions": await self._owner.questions()})
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        """`answers` as a phone gives them; without them the question is cancelled."""
+        asked = await _body(request, {"answers"})
+        try:
+            entry = await self._owner.answer(
+                request.match_info["question_id"], asked.get("answers")
+            )
+        except ValueError as error:
+            raise _no(400, f"answers: {error}") from None
+        except PhoneError as error:
+            raise _no(409, _said(error)) from None
+        return web.json_response({"question": entry})
+
     async def _hermes(self, request: web.Request) -> web.StreamResponse:
         """`hermes loomi …`: a line of JSON for each line to say, as it comes."""
         words = await _json(request)
@@ -254,11 +272,14 @@ def draw(text: str) -> str:
 
 def _said(error: PhoneError) -> str:
     """An error for a phone in words for the owner: `It was decided. (choice: once, …)`."""
-    params = ", ".join(
-        f"{name}: {', '.join(value) if isinstance(value, list) else value}"
-        for name, value in error.params.items()
-    )
+    params = ", ".join(f"{name}: {_plainly(value)}" for name, value in error.params.items())
     return f"{error.message} ({params})" if params else error.message
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_plainly(one) for one in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _no(status: int, message: str) -> web.HTTPException:

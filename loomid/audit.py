@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loomid.durable import Durable
-    from loomid.lmp.approvals import Claim, Entry
+    from loomid.lmp.decisions import Claim, Entry
 
 LOOMID = "loomid"
 """Stands for a device where loomid itself acts."""
@@ -39,7 +39,7 @@ _ABOUT = ("approval_id", "question_id", "run_id", "task_id")
 @dataclass(frozen=True, slots=True)
 class Deed:
     """One thing that was done. `who` is a device id, `loomictl` for the owner, LOOMID, or how
-    an approval was decided elsewhere (`decided_by`); `detail` is JSON without any text."""
+    it was decided elsewhere (`decided_by`); `detail` is JSON without any text."""
 
     at: float
     who: str
@@ -86,22 +86,27 @@ def answered(line: sqlite3.Connection, device_id: str, request_id: str, outcome:
 
 
 def claimed(line: sqlite3.Connection, claim: Claim) -> None:
-    """Note the answer that an approval got."""
+    """Note the answer that an approval or a question got."""
+    detail = {"choice": claim.answer} if claim.kind == "approval" else {}
+    action = {"approval": "approval.resolve", "question": "question.answer"}[claim.kind]
+    if claim.cancels:
+        action = "question.cancel"
     who = claim.device_id
-    deed = of_request(claim.at, who, "approval.resolve", claim, claim.command_id)
-    write(line, deed)
+    write(line, Deed(claim.at, who, action, claim.id, detail, command_id=claim.command_id))
 
 
 def decided(line: sqlite3.Connection, entry: Entry, at: float) -> None:
-    """Note the end of an approval: of the answer that stood, and of who was faster."""
+    """Note the end of what was asked: of the answer that stood, and of who was faster."""
     claim = entry.claim
     stands = claim is not None and (entry.state == "lost" or entry.by == claim.device_id)
     if claim is not None:
         ended(line, claim.command_id, entry.state if stands else "overtaken")
     if not stands:
-        detail = {"choice": entry.choice}
+        approval = entry.kind == "approval"
+        detail = {"choice": entry.choice} if approval else {}
+        action = "approval.resolve" if approval else "question.answer"
         who = entry.decided_by or LOOMID
-        write(line, Deed(at, who, "approval.resolve", entry.approval_id, detail, entry.state))
+        write(line, Deed(at, who, action, entry.id, detail, entry.state))
 
 
 def forget(line: sqlite3.Connection, before: float) -> None:

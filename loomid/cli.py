@@ -14,7 +14,16 @@ from urllib.parse import quote
 
 import click
 
-from loomid import __version__, cli_approvals, cli_devices, cli_trace, paircode, terminal, values
+from loomid import (
+    __version__,
+    cli_approvals,
+    cli_devices,
+    cli_questions,
+    cli_trace,
+    paircode,
+    terminal,
+    values,
+)
 from loomid.cli_db import db
 from loomid.cli_devices import scopes_of
 from loomid.ctl import Asked, Commands, Failed, Interrupted, parsed, say, show_json
@@ -142,7 +151,8 @@ def status(asked: Asked, as_json: bool) -> None:
         say(line)
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{terminal.count(len(found['devices']), 'device')}, {connected} connected")
-    click.echo(f"{terminal.count(found['pending_approvals'], 'approval')} waiting")
+    waits = [terminal.count(found[f"pending_{what}s"], what) for what in ("approval", "question")]
+    click.echo(f"{', '.join(waits)} waiting")
     for line in _figure_lines(found["figures"]):
         say(line)
 
@@ -250,6 +260,8 @@ main.add_command(cli_devices.rename)
 main.add_command(cli_devices.audit)
 main.add_command(cli_approvals.approvals)
 main.add_command(cli_approvals.approve)
+main.add_command(cli_questions.questions)
+main.add_command(cli_questions.answer)
 
 
 if __name__ == "__main__":

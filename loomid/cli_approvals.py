@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from loomid.ctl import Asked, Failed, table
-from loomid.meant import begins
+from loomid.ctl import Asked, Failed, only, table
 from loomid.terminal import span
 from loomid.wire import CHOICES
 
@@ -45,26 +44,13 @@ def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]
     )
 
 
-def _find(asked: Asked, wanted: str) -> dict[str, Any]:
-    """The one approval that an id or the beginning of an id means."""
-    listed = asked.call("GET", "/approvals")["approvals"]
-    found = [one for one in listed if one["approval_id"] == wanted] or [
-        one for one in listed if begins(one["approval_id"], wanted)
-    ]
-    if len(found) == 1:
-        return dict(found[0])
-    if not found:
-        raise Failed(f"there is no approval {wanted!r}; loomictl approvals lists them")
-    raise Failed(f"{wanted!r} fits {len(found)} approvals; give more of its id")
-
-
 @click.command()
 @click.argument("approval")
 @click.argument("choice", metavar="CHOICE", type=click.Choice(CHOICES))
 @click.pass_obj
 def approve(asked: Asked, approval: str, choice: str) -> None:
     """Answer APPROVAL (its id or the beginning of it) with CHOICE, as a phone would."""
-    found = _find(asked, approval)
+    found = only(asked.call("GET", "/approvals")["approvals"], "approval", approval)
     target = f"/approvals/{quote(found['approval_id'], safe='')}"
     ended = asked.call("POST", target, body={"choice": choice})["approval"]
     if ended["state"] == "claimed":

@@ -1,7 +1,7 @@
 """Carry out what a phone asks: remember the intent, command the gateway, keep the answer.
 
 Each request runs in a task of its own, so that a phone that goes away changes nothing.
-What may run twice and what may not is decided in `lmp/requests.py` and `lmp/approvals.py`.
+What may run twice and what may not is decided in `lmp/requests.py` and `lmp/decisions.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from loomid.lmp import envelope, frames, requests, scopes
 from loomid.lmp.file_frames import AttachmentGet
 from loomid.orders import Act, Order
 from loomid.plans import Plans
-from loomid.resolve import Resolver, accepted
+from loomid.resolve import DECIDING, Deciding, Decision, Resolver, accepted
 from loomid.tasks import Tasks
 from loomid.vault import Intent
 
@@ -109,7 +109,7 @@ class Commands:
         plans = Plans(gateways, runs, self.tasks, vault, controls.confirmed, attachments, limits)
         self.acts = plans.acts() | controls.acts() | Chats(gateways, self.tasks).acts()
         """Requests that a gateway carries out, each at most once."""
-        self.acts[frames.ApprovalResolve] = Act(self._resolution)
+        self.acts |= dict.fromkeys(DECIDING, Act(self._decision))
 
     def home_task(self) -> str | None:
         """The task of the home channel, for `hello.ok`."""
@@ -119,7 +119,7 @@ class Commands:
         """Begin to settle what a former process left open; never sends a command again."""
         for request in await self._vault.open_requests():
             who = request.device_id, request.request_id
-            if request.type == "approval.resolve" and await self._resolver.resume(*who):
+            if _decides(request.type) and await self._resolver.resume(*who):
                 continue
             flight = self._depart(who, request.fingerprint)
             self._group.create_task(self._fly(flight, self._reopen(request, flight)))
@@ -223,8 +223,8 @@ class Commands:
             return await self._again(standing, flight)
         if isinstance(planned, PhoneError):
             return await self._keep(who, planned)
-        if isinstance(frame.payload, frames.ApprovalResolve):
-            return await self._resolve(who, frame.payload, planned)
+        if isinstance(planned, Decision):
+            return await self._resolve(who, planned)
         return await self._keep(who, await self._run(frame, planned))
 
     async def _planned(self, device: Device, frame: envelope.ClientFrame) -> Order | PhoneError:
@@ -247,9 +247,8 @@ class Commands:
         at = self._clock()
         if isinstance(planned, PhoneError):
             return Intent(frame.type, None, None, None, at)
-        # An answer to an approval gets its row with its claim: it may come too late.
-        claims = isinstance(frame.payload, frames.ApprovalResolve)
-        deed = None if claims else self._deed(who, frame, planned)
+        # An answer to what Hermes asks gets its row with its claim: it may come too late.
+        deed = None if isinstance(planned, Decision) else self._deed(who, frame, planned)
         return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at, deed)
 
     def _deed(self, who: str, frame: envelope.ClientFrame, order: Order) -> Deed:
@@ -279,7 +278,7 @@ class Commands:
     async def _reopen(self, request: Request, flight: Flight) -> Answer:
         """The answer to a request that was left open: nothing is sent again."""
         who = request.device_id, request.request_id
-        if request.type == "approval.resolve":
+        if _decides(request.type):
             won = await self._resolver.accepted(*who)
             return won or await self._keep(who, GatewayOffline())
         if request.command_id is None or request.gateway_id is None or request.boot is None:
@@ -321,16 +320,18 @@ class Commands:
         except PhoneError as error:
             return error
 
-    async def _resolution(self, device: Device, answer: frames.ApprovalResolve) -> Order:
+    async def _decision(self, device: Device, answer: Deciding) -> Order:
         return await self._resolver.order(device.device_id, answer, secrets.token_hex(12))
 
-    async def _resolve(
-        self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
-    ) -> Answer:
+    async def _resolve(self, who: tuple[str, str], order: Decision) -> Answer:
         """Answered once the claim is stored; its request stays open until Hermes has answered."""
         try:
-            claim = await self._resolver.claim(who, answer, order)
+            claim = await self._resolver.claim(who, order)
         except PhoneError as error:
             return await self._keep(who, error)
         self._resolver.deliver(claim, order)
         return accepted(claim)
+
+
+def _decides(type_: str) -> bool:
+    return frames.REQUESTS.get(type_) in DECIDING

@@ -173,6 +173,19 @@ def _as_exits() -> Iterator[None]:
         raise Failed(str(error)) from None
 
 
+def only(listed: list[dict[str, Any]], what: str, wanted: str) -> dict[str, Any]:
+    """The one approval or question that an id or the beginning of an id means."""
+    name = f"{what}_id"
+    found = [one for one in listed if one[name] == wanted] or [
+        one for one in listed if meant.begins(one[name], wanted)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Failed(f"there is no {what} {wanted!r}; loomictl {what}s lists them")
+    raise Failed(f"{wanted!r} fits {len(found)} {what}s; give more of its id")
+
+
 def show_json(value: object) -> None:
     """One line for programs."""
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))

@@ -142,7 +142,7 @@ async def _serve(
         limits,
         alive=events.projection,
         files=files,
-        remind=lambda approval_id, returned: hub.remind(approval_id, returned),
+        remind=lambda name, returned: hub.remind(name, returned),
         group=tasks,
     )
     history = History(commands.tasks, gateways, events.projection, key, limits.max_frame_bytes)
@@ -183,7 +183,7 @@ async def _serve(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
-        owner=Owner(store.ledger, vault.audit, commands.execute),
+        owner=Owner(store.ledger, vault.audit, commands.execute, events.projection.waiting),
     )
     async with AsyncExitStack() as serving:
         await hub.load()

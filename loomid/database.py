@@ -143,6 +143,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             bytes INTEGER NOT NULL, media_type TEXT, name TEXT, at REAL NOT NULL)
             WITHOUT ROWID""",
     ),
+    (  # questions beside approvals
+        "ALTER TABLE approval RENAME TO decision",
+        "ALTER TABLE decision RENAME COLUMN approval_id TO id",
+        "ALTER TABLE decision RENAME COLUMN command TO preview",
+        "ALTER TABLE decision ADD COLUMN kind TEXT NOT NULL DEFAULT 'approval'",
+    ),
 )
 
 

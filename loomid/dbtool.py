@@ -21,7 +21,7 @@ from loomid import locks, wal
 from loomid.database import FILE, MIGRATIONS, migrate
 from loomid.dbcheck import MOST_POSITION, Findings, check, look, require
 from loomid.errors import BusyError, LoomiError, StateError
-from loomid.lmp.approvals import Entry
+from loomid.lmp.decisions import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ _UNFINISHED = ".loomid-restore-"
 _PART = ".loomid-backup-"
 _REQUESTS = """device_id, request_id, fingerprint, type, state, answer, command_id, gateway_id,
     boot, at"""
-_APPROVALS = ", ".join(field.name for field in fields(Entry))
+_DECISIONS = ", ".join(field.name for field in fields(Entry))
 _PLACES = ", ".join("?" for _ in fields(Entry))
 _AUDIT = "id, at, who, name, action, about, detail, outcome, command_id"
 
@@ -271,15 +271,15 @@ def _whole(path: Path) -> bool:
 
 
 def _carry_answers(path: Path, connection: sqlite3.Connection) -> None:
-    """How approvals ended since, and who has claimed those that the copy knows as well: what a
-    phone is told of its answer stays true."""
-    sql = f"""SELECT {_APPROVALS} FROM approval
+    """How approvals and questions ended since, and who has claimed those that the copy knows as
+    well: what a phone is told of its answer stays true."""
+    sql = f"""SELECT {_DECISIONS} FROM decision
         WHERE state = 'claimed' OR ended_at IS NOT NULL"""  # noqa: S608 - our own columns
     present = [Entry(*row) for row in _asked(path, sql, schema=len(MIGRATIONS)) or []]
-    known = {row[0] for row in connection.execute("SELECT approval_id FROM approval")}
+    known = {row[0] for row in connection.execute("SELECT id FROM decision")}
     connection.executemany(
-        f"INSERT OR REPLACE INTO approval ({_APPROVALS}) VALUES ({_PLACES})",  # noqa: S608 - our own columns
-        [astuple(one) for one in present if one.over or one.approval_id in known],
+        f"INSERT OR REPLACE INTO decision ({_DECISIONS}) VALUES ({_PLACES})",  # noqa: S608 - our own columns
+        [astuple(one) for one in present if one.over or one.id in known],
     )
 
 

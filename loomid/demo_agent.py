@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_shim.link import Link
 from loomid import wire
-from loomid.demo_script import CHOICES, KEY, MODEL, Script, Turn
+from loomid.demo_script import CHOICES, COLOURS, KEY, MODEL, Script, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class Refusal(Exception):
 
 
 class Agent:
-    """Sessions, turns and approvals of the demo."""
+    """Sessions, turns, approvals and questions of the demo."""
 
     def __init__(self, emit: Callable[[Any], None], group: asyncio.TaskGroup, pace: float) -> None:
         self._emit = emit
@@ -77,6 +77,7 @@ class Agent:
             "inject": self._inject,
             "cancel": self._cancel,
             "approve": self._approve,
+            "answer": self._answer,
             "running": self._running,
             "sessions": self._list,
         }
@@ -135,10 +136,24 @@ class Agent:
         answer.set_result((choice, id_))
         return {"applied": True}
 
+    def _answer(
+        self, id_: str, question_id: str, answers: list[dict[str, Any]] | None, **_more: object
+    ) -> dict[str, Any]:
+        waits = self._script.questions.get(question_id)
+        if waits is None or waits.done():
+            raise Refusal("not_pending")
+        said = None
+        if answers is not None:
+            chosen = [COLOURS[place] for place in answers[0]["selected"]]
+            said = answers[0].get("custom") or chosen[0]
+        waits.set_result((said, id_))
+        return {"applied": True}
+
     def _running(self, _id: str, fact: str, **_more: object) -> dict[str, Any]:
         keys = self._running_keys()
         if fact == "inventory":
-            self._emit(wire.Inventory(keys, list(self._script.approvals)))
+            asked = list(self._script.approvals), list(self._script.questions)
+            self._emit(wire.Inventory(keys, *asked))
         else:
             self._emit(wire.Running(keys))
         return {"keys": keys}
@@ -281,6 +296,7 @@ def _identity(gateway_id: str) -> dict[str, Any]:
         "hermes_version": "demo",
         "shim_version": "demo",
         "hooks": ["on_stream_delta"],
+        "ops": ["answer"],
         "home_key": KEY + wire.HOME_CHAT,
     }
 

@@ -21,6 +21,7 @@ HELP = {
     "/once": "approve what the agent asks for",
     "/session": "approve it for the rest of the conversation",
     "/deny": "refuse it",
+    "/answer X": "answers a question with an option, or in your own words",
     "/stop": "cancel the run",
     "/new": "let the next message begin a new task",
     "/help": "show this again",
@@ -45,6 +46,8 @@ class Phone:
     run_id: str | None = None
     approvals: dict[str, str | None] = field(default_factory=dict)
     """Those that wait, the oldest first, and the task of each."""
+    questions: dict[str, frames.QuestionRequired] = field(default_factory=dict)
+    """Those that wait, the oldest first."""
     _request: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _shown: str | None = None
     """The kind of text in whose middle the screen is."""
@@ -91,18 +94,34 @@ class Phone:
             case "/once" | "/session" | "/deny" if self.approvals:
                 answer = {"approval_id": next(iter(self.approvals)), "choice": line[1:]}
                 await self._send(socket, "approval.resolve", request_id=request_id, **answer)
+            case _ if line.startswith("/answer ") and self.questions:
+                await self._answer(socket, request_id, line.removeprefix("/answer ").strip())
             case "/stop" if self.run_id is not None:
                 await self._send(socket, "run.cancel", request_id=request_id, run_id=self.run_id)
             case "/new":
                 self.task_id = None
                 self._line("The next message begins a new task.")
-            case "/once" | "/session" | "/deny" | "/stop":
+            case "/once" | "/session" | "/deny" | "/stop" | "/answer":
                 self._line("There is nothing to answer or to stop.")
             case _:
                 to = {"task_id": self.task_id} if self.task_id else {}
                 if to and self.task_id in self.approvals.values():
                     self._line("queued; to answer write /once, /session or /deny")
                 await self._send(socket, "session.send", request_id=request_id, text=line, **to)
+
+    async def _answer(
+        self, socket: aiohttp.ClientWebSocketResponse, request_id: str, text: str
+    ) -> None:
+        """One answer, to each of the questions that wait longest."""
+        asked = next(iter(self.questions.values()))
+        answers = [
+            {"id": one.id, "selected": [text]}
+            if any(option.label == text for option in one.options)
+            else {"id": one.id, "selected": [], "custom": text}
+            for one in asked.questions
+        ]
+        body = {"question_id": asked.question_id, "answers": answers}
+        await self._send(socket, "question.answer", request_id=request_id, **body)
 
     async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         async for message in socket:
@@ -134,6 +153,11 @@ class Phone:
                 self._gateway(payload)
             case frames.Notification():
                 self._line(f"NOTIFICATION {payload.text}")
+            case _:
+                self._take_asked(frame, payload)
+
+    def _take_asked(self, frame: envelope.Frame, payload: frames.Payload) -> None:
+        match payload:
             case frames.ApprovalRequired():
                 self.approvals[payload.approval_id] = payload.task_id
                 offered = ", ".join(f"/{choice.choice}" for choice in payload.choices)
@@ -141,6 +165,14 @@ class Phone:
             case frames.ApprovalResolved():
                 self.approvals.pop(payload.approval_id, None)
                 self._line(f"decided: {payload.choice}")
+            case frames.QuestionRequired():
+                self.questions[payload.question_id] = payload
+                for one in payload.questions:
+                    labels = ", ".join(option.label for option in one.options)
+                    self._line(f"QUESTION {one.question} ({labels}): /answer, and one of them")
+            case frames.QuestionResolved():
+                self.questions.pop(payload.question_id, None)
+                self._line(f"question {payload.outcome}")
             case _:
                 self._take_run(frame, payload)
 

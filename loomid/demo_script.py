@@ -20,6 +20,8 @@ APPROVAL_S = 60.0
 MODEL, PROVIDER = "demo-model", "demo"
 CHOICES = ["once", "session", "deny"]
 COMMAND = "rm -rf ./build"
+COLOURS = ["red", "blue"]
+QUESTION = "Which colour?"
 KEY = f"agent:main:{wire.PLATFORM}:dm:"
 """The session key of a chat is this and the chat's id."""
 LONG = (
@@ -30,6 +32,7 @@ LONG = (
 HELP = {
     "tool": "uses a tool",
     "danger": "asks for approval before it runs a command",
+    "ask": "asks a question with two choices",
     "long": "gives a long answer (to cancel it, or to reconnect in the middle)",
     "think": "thinks aloud before it answers",
     "fail": "fails",
@@ -67,7 +70,9 @@ class Script:
     emit: Callable[[Any], None]
     pace: float
     approvals: dict[str, asyncio.Future[tuple[str, str]]] = field(default_factory=dict)
-    """Open questions: approval id → (choice, command id)."""
+    """Those that wait: approval id → (choice, command id)."""
+    questions: dict[str, asyncio.Future[tuple[str | None, str]]] = field(default_factory=dict)
+    """Those that wait: question id → (the answer, or that there is none; command id)."""
     allowed: set[str] = field(default_factory=set)
     """Keys of the sessions that need not ask any more."""
 
@@ -85,6 +90,8 @@ class Script:
                 return await self._tool(turn)
             case "danger" | "approve":
                 return await self._danger(turn)
+            case "ask" | "question":
+                return await self._question(turn)
             case "fail":
                 await self._fail(turn)
                 return None
@@ -157,6 +164,28 @@ class Script:
             del self.approvals[approval_id]
             self.emit(wire.ApprovalDone(approval_id, choice, command_id))
         return choice
+
+    async def _question(self, turn: Turn) -> str:
+        """Ask for a colour, as Hermes' clarify tool would."""
+        await self._say(turn, "", tool_calls=1)
+        question_id = f"q{secrets.token_hex(6)}"
+        answer: asyncio.Future[tuple[str | None, str]] = asyncio.get_running_loop().create_future()
+        self.questions[question_id] = answer
+        outcome, said, command_id = "cancelled", None, None
+        async with self._tool_call(turn, "clarify", f"question: {QUESTION}") as call:
+            where = turn.session_key, turn.session_id, turn.turn_id, call["call_id"]
+            cards = [wire.Card(QUESTION, COLOURS)]
+            self.emit(wire.QuestionAsked(question_id, "clarify", *where, "", cards, APPROVAL_S))
+            try:
+                async with asyncio.timeout(APPROVAL_S):
+                    said, command_id = await answer
+                outcome = "cancelled" if said is None else "answered"
+            except TimeoutError:
+                outcome = "timeout"
+            finally:
+                del self.questions[question_id]
+                self.emit(wire.QuestionDone(question_id, outcome, command_id))
+        return await self._say(turn, f"You chose {said}." if said else "You did not choose.")
 
     async def _fail(self, turn: Turn) -> None:
         error = "HTTP 500: the model's server failed (this is what the demo was asked for)"

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from loomid.devices import described
 from loomid.errors import BadFrame, Unauthorized
 from loomid.lmp import pairing, scopes
-from loomid.lmp.approvals import OWNER
+from loomid.lmp.decisions import OWNER
 from loomid.lmp.device_frames import DeviceUpdate, DeviceUpdated, DeviceUpdateResult
 from loomid.lmp.frames import DeviceInfo
 from loomid.lmp.session import Code

@@ -100,13 +100,24 @@ class ReservedText(PhoneError):
 class AlreadyResolved(PhoneError):
     code = "already_resolved"
     proves_nothing_ran = False
-    says = ("state", "choice", "outcome", "decided_by")
-    summary = "The approval was decided already."
+    says = ("state", "choice", "answers", "outcome", "decided_by")
+    summary = "That was decided already."
 
 
 class UnknownApproval(PhoneError):
     code = "unknown_approval"
     summary = "There is no such approval."
+
+
+class UnknownQuestion(PhoneError):
+    code = "unknown_question"
+    summary = "There is no such question."
+
+
+class BadAnswer(PhoneError):
+    code = "bad_answer"
+    says = ("reason", "id")
+    summary = "That is no answer to what was asked."
 
 
 class BadChoice(PhoneError):

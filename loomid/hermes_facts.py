@@ -6,7 +6,7 @@ otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -283,6 +283,44 @@ class ApprovalDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Card:
+    """One of the questions that are asked at once."""
+
+    question: str
+    choices: list[str] | None
+    """As Hermes shows them."""
+    multi_select: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """Adapter send_clarify (all that the tool's call asks), send_slash_confirm."""
+
+    question_id: str
+    """Made by the shim: unique in this boot."""
+    source: str
+    """`clarify` or `confirm`."""
+    session_key: str
+    session_id: str | None
+    turn_id: str | None
+    call_id: str | None
+    title: str
+    questions: list[Card]
+    timeout_s: float | None
+    """Seconds until Hermes gives up, counted from this fact's time; none or below: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionDone:
+    """How it ended: `answered`, `cancelled` or `timeout`."""
+
+    question_id: str
+    outcome: str
+    command_id: str | None
+    """The command of ours that ended it, if one did."""
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """The session keys whose agents run now (asked for with op `running`)."""
 
@@ -295,6 +333,7 @@ class Inventory:
 
     keys: list[str]
     approvals: list[str]
+    questions: list[str] = field(default_factory=list)
 
 
 FACTS: dict[str, type[Any]] = {
@@ -320,6 +359,8 @@ FACTS: dict[str, type[Any]] = {
     "edited": Edited,
     "approval.asked": ApprovalAsked,
     "approval.done": ApprovalDone,
+    "question.asked": QuestionAsked,
+    "question.done": QuestionDone,
     "running": Running,
     "inventory": Inventory,
 }

@@ -167,13 +167,13 @@ class Hub:
         self.tally.requests[frame.type, "ok"] += 1
         return answer
 
-    async def remind(self, approval_id: str, returned: frames.Returned) -> None:
-        """Tell every phone again of an approval that waits: an answer did not reach Hermes."""
-        await self._log.at_rest(partial(self._remind, approval_id, returned))
+    async def remind(self, name: str, returned: frames.Returned) -> None:
+        """Tell every phone again of what still waits: an answer did not reach Hermes."""
+        await self._log.at_rest(partial(self._remind, name, returned))
 
-    def _remind(self, approval_id: str, returned: frames.Returned) -> None:
-        placed = self._log.projection.waiting().get(approval_id)
-        if placed is None or not isinstance(placed.event.payload, frames.ApprovalRequired):
+    def _remind(self, name: str, returned: frames.Returned) -> None:
+        placed = self._log.projection.waiting().get(name)
+        if placed is None:
             return
         payload = msgspec.structs.replace(placed.event.payload, returned=returned)
         parts = replayed(msgspec.structs.replace(placed.event, payload=payload, stored=None))

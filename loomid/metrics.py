@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomid import __version__
 from loomid.histogram import Histogram
+from loomid.lmp import frames
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -226,7 +227,13 @@ METRICS: tuple[Measure, ...] = (
         "approvals_pending",
         (),
         "Approvals that wait for a decision.",
-        lambda now: len(now.log.projection.pending()),
+        lambda now: len(now.log.projection.pending(frames.ApprovalRequired)),
+    ),
+    Measure(
+        "questions_pending",
+        (),
+        "Questions that wait for an answer.",
+        lambda now: len(now.log.projection.pending(frames.QuestionRequired)),
     ),
     Measure(
         "runs_live",

@@ -1,19 +1,21 @@
-"""Answers to approvals: claimed on disk first; then the command shows what stands.
+"""Answers to approvals and questions: claimed on disk first; then the command shows what stands.
 
-Who may answer is decided in `lmp/approvals.py`, and the ledger knows what became of it.
+What is an answer is decided in `lmp/approvals.py` and `lmp/questions.py`, who is the first in
+`lmp/decisions.py`, and the ledger knows what became of it.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loomid import orders
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
-from loomid.lmp import approvals, frames, requests
-from loomid.lmp.approvals import OWNER, Claim
+from loomid.lmp import approvals, decisions, frames, questions, requests
+from loomid.lmp.decisions import OWNER, Claim
 from loomid.orders import Order
 
 if TYPE_CHECKING:
@@ -22,13 +24,30 @@ if TYPE_CHECKING:
 
     from loomid.gateway import Gateways
     from loomid.ledger import Ledger
+    from loomid.lmp.decisions import Kind
     from loomid.lmp.requests import Result
-    from loomid.lmp.runs import ApprovalView, Runs
+    from loomid.lmp.runs import AskView, Runs
     from loomid.vault import Vault
 
     Remind = Callable[[str, frames.Returned], Awaitable[None]]
 
 log = logging.getLogger("loomid.commands")
+
+Deciding = frames.ApprovalResolve | frames.QuestionAnswer | frames.QuestionCancel
+DECIDING: frozenset[type[frames.Payload]] = frozenset(
+    {frames.ApprovalResolve, frames.QuestionAnswer, frames.QuestionCancel}
+)
+"""Requests that answer what Hermes asks: the first valid one wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Order):
+    """The command of an answer, and what is claimed with it."""
+
+    about: str
+    """The approval's or question's id."""
+    kind: Kind
+    answer: str
 
 
 class Resolver:
@@ -60,27 +79,28 @@ class Resolver:
             self._start(claim, self._recall(claim))
         return claim is not None
 
-    async def order(self, device_id: str, answer: frames.ApprovalResolve, token: str) -> Order:
+    async def order(self, device_id: str, said: Deciding, token: str) -> Decision:
         """The command for an answer that may be given now. Raises the error it deserves."""
-        gateway_id, view = self._find(answer.approval_id)
-        entry = await self._ledger.get(answer.approval_id)
-        view = approvals.check(entry, view, answer.choice)
+        name = said.approval_id if isinstance(said, frames.ApprovalResolve) else said.question_id
+        kind: Kind = "approval" if isinstance(said, frames.ApprovalResolve) else "question"
+        gateway_id, view = self._find(name)
+        view = decisions.check(await self._ledger.get(name), view, kind)
+        if isinstance(said, frames.ApprovalResolve):
+            op, args, answer = approvals.order(view, said)
+        else:
+            op, args, answer = questions.order(view, said)
         if self._gateways.boot_of(gateway_id) != view.boot:
             raise GatewayOffline
-        args: dict[str, Any] = {"approval_id": view.shim_id, "choice": answer.choice}
-        if answer.reason is not None:
-            args["reason"] = answer.reason
         owner = [OWNER] if device_id == OWNER else []
         command_id = requests.command_id(token, gateway_id, view.boot, *owner)
-        return Order(gateway_id, view.boot, "approve", args, command_id)
+        return Decision(gateway_id, view.boot, op, args, command_id, name, kind, answer)
 
-    async def claim(
-        self, who: tuple[str, str], answer: frames.ApprovalResolve, order: Order
-    ) -> Claim:
+    async def claim(self, who: tuple[str, str], order: Decision) -> Claim:
         """Let this answer win, on disk. Raises AlreadyResolved when another did."""
-        made = Claim(answer.approval_id, *who, answer.choice, order.command_id, self._clock())
+        at = self._clock()
+        made = Claim(order.about, *who, order.answer, order.command_id, at, order.kind)
         await self._ledger.claim(made)
-        log.info("device %s answered %s: %s", made.device_id, made.approval_id, made.choice)
+        log.info("device %s answered %s: %s", made.device_id, made.id, made.word)
         return made
 
     def deliver(self, claim: Claim, order: Order) -> None:
@@ -110,7 +130,7 @@ class Resolver:
             who = claim.device_id, claim.request_id
             await orders.until_stored(partial(self._vault.finish, *who, answer))
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the daemon
-            orders.report("the answer to an approval", error)
+            orders.report("an answer", error)
 
     async def _command(self, claim: Claim, order: Order) -> str | None:
         """Why the claim is given back after its command was sent; None: it stands."""
@@ -133,52 +153,47 @@ class Resolver:
                 gateway_id,
                 boot,
                 claim.command_id,
-                give_up=lambda: self._over(claim.approval_id),
+                give_up=lambda: self._over(claim.id),
             )
         except GatewayOffline as error:
             return error.code
         except CommandFailed as failed:
             return _given_back(failed)
-        except OutcomeUnknown:  # that process is gone, and the approval with it
+        except OutcomeUnknown:  # that process is gone, and what it asked with it
             return None
         return None
 
     async def _give_back(self, claim: Claim, reason: str) -> bool:
-        """The command did not run: the approval waits again, and every phone hears of it.
+        """The command did not run: it waits again, and every phone hears of it.
 
         False: it is over meanwhile.
         """
         log.info(
             "the answer of device %s to %s did not reach Hermes: %s",
-            *(claim.device_id, claim.approval_id, reason),
+            *(claim.device_id, claim.id, reason),
         )
         given_back = await orders.until_stored(partial(self._ledger.give_back, claim))
         if given_back:
             returned = frames.Returned(
                 device_id=claim.device_id, request_id=claim.request_id, reason=reason
             )
-            await self._remind(claim.approval_id, returned)
+            await self._remind(claim.id, returned)
         return given_back
 
-    def _over(self, approval_id: str) -> bool:
+    def _over(self, name: str) -> bool:
         """Not the opposite of pending: what is unknown here may still wait."""
-        view = self._find(approval_id)[1]
+        view = self._find(name)[1]
         return view is not None and not view.pending
 
-    def _find(self, approval_id: str) -> tuple[str, ApprovalView | None]:
-        return orders.find(self._runs, lambda runs: runs.approval(approval_id))
+    def _find(self, name: str) -> tuple[str, AskView | None]:
+        return orders.find(self._runs, lambda runs: runs.asked(name))
 
 
 def _given_back(failed: CommandFailed) -> str | None:
-    return requests.refusal(failed.code).code if approvals.gives_back(failed.code) else None
+    return requests.refusal(failed.code).code if decisions.gives_back(failed.code) else None
 
 
 def accepted(claim: Claim) -> Result:
     """What the phone hears when its answer won."""
-    payload = frames.ApprovalResolveResult(
-        request_id=claim.request_id,
-        approval_id=claim.approval_id,
-        choice=claim.choice,
-        state="accepted",
-    )
-    return "approval.resolve.result", payload
+    made = approvals.accepted if claim.kind == "approval" else questions.accepted
+    return made(claim)

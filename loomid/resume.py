@@ -134,7 +134,7 @@ class _Step:
         return Start(self.device, seq, truncated, outbox), None
 
     def _pending(self, upto: int) -> Iterator[bytes]:
-        """Approvals still pending that no event beyond `upto` tells."""
+        """Approvals and questions still pending that no event beyond `upto` tells."""
         for placed in self.log.projection.pending():
             if placed.position <= upto:
                 yield replayed(placed.event)

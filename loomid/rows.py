@@ -9,7 +9,7 @@ import msgspec
 
 from loomid.lmp import envelope, facts, frames
 from loomid.lmp.frames import Event
-from loomid.lmp.projection import mark
+from loomid.lmp.projection import DECISIONS, mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,8 @@ class Rows:
     acks: list[tuple[str, str, int, float]] = field(default_factory=list)
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
-    approvals: list[Event] = field(default_factory=list)
-    """Those of the events that ask for or end an approval: the ledger follows them."""
+    decisions: list[Event] = field(default_factory=list)
+    """Those of the events that ask something or end it: the ledger follows them."""
     merges: list[tuple[tuple[int, float, float, str, bytes], tuple[str, str, str, int, int]]] = (
         field(default_factory=list)
     )
@@ -86,15 +86,15 @@ class Rows:
             for position, (event, name, payload) in enumerate(ready, first)
         ]
         live: dict[tuple[str, str], int] = {}
-        approvals: list[Event] = []
+        decisions: list[Event] = []
         for position, (event, _, _) in enumerate(ready, first):
             change = mark(event)
             if change is not None:
                 live[change.kind, change.id] = position if change.alive else 0
-                if change.kind == "approval":
-                    approvals.append(event)
+                if change.kind in DECISIONS:
+                    decisions.append(event)
         marks = [(kind, name, position) for (kind, name), position in live.items()]
-        return replace(self, events=events, live=marks, approvals=approvals, undo_after=undo_after)
+        return replace(self, events=events, live=marks, decisions=decisions, undo_after=undo_after)
 
     @property
     def size(self) -> int:

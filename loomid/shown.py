@@ -1,4 +1,4 @@
-"""Notes in the ledger which phone was the first to have an approval.
+"""Notes in the ledger which phone was the first to have an approval or a question.
 
 Beside all else: looked at now and then while one waits, so that no frame and no commit
 waits for it.
@@ -43,7 +43,7 @@ class Shown:
         self._waiting = asyncio.Event()
 
     async def run(self) -> None:
-        """Look twice a second while an approval waits that no phone has; else sleep."""
+        """Look twice a second while one waits that no phone has; else sleep."""
         unwatch = self._log.watch(self._moved)
         self._moved()
         try:
@@ -72,7 +72,7 @@ class Shown:
             try:
                 await self._ledger.shown(seen, self._clock())
             except sqlite3.Error as error:
-                log.debug("cannot note who was shown an approval: %s", error)
+                log.debug("cannot note who was shown a question: %s", error)
             else:
                 self._noted |= seen.keys()
         return not waiting.keys() <= self._noted  # some may have ended meanwhile

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loomid import __version__
+from loomid.lmp import frames
 from loomid.lmp.frames import GatewayInfo
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Status:
             "gateways": self._known_gateways(),
             "incompatible": self._gateways.incompatible(),
             "devices": [device_json(one) for one in hub.desk.devices()],
-            "pending_approvals": len(self._events.projection.pending()),
+            "pending_approvals": len(self._events.projection.pending(frames.ApprovalRequired)),
+            "pending_questions": len(self._events.projection.pending(frames.QuestionRequired)),
             "live_runs": len(self._events.projection.live_runs()),
             "log": {
                 "position": self._events.visible,

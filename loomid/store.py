@@ -61,7 +61,7 @@ class Start:
 class Store:
     """The open database. `safe` is the connection whose commits survive a power loss.
 
-    `ledger` is that of the approvals.
+    `ledger` is that of approvals and questions.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Store:
         return int(row[0])
 
     async def alive(self) -> list[EventRow]:
-        """Events of runs without an end, approvals without a decision, last gateway states."""
+        """Events of runs, approvals and questions without an end, last gateway states."""
         return await self._rows(
             f"""{_EVENTS} WHERE position IN (SELECT position FROM live UNION
             SELECT event.position FROM live JOIN event ON run_id = id WHERE kind = 'run')
@@ -315,7 +315,7 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
         connection.execute(_MERGED, (*which, row[3]))
     many("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?)", rows.acks)
     many(_TASK_SEEN, rows.tasks)
-    ledger.write(connection, rows.approvals)
+    ledger.write(connection, rows.decisions)
     if rows.abandoned:
         raise AbandonedError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid import audit, ledger
-from loomid.lmp.approvals import OWNER
+from loomid.lmp.decisions import OWNER
 from loomid.lmp.quota import ENDED_KEPT
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Tidy:
         return await self._line.write(work)
 
     async def forget_rest(self, before: float) -> None:
-        """Delete what is older than `before`: tasks, ended approvals, acknowledgements, the
+        """Delete what is older than `before`: tasks, ended decisions, acknowledgements, the
         audit, and requests of revoked devices that were settled since. Of ended turns the last
         are kept.
 

@@ -153,8 +153,8 @@ class Vault:
         def work(line: sqlite3.Connection) -> bool:
             line.execute(
                 """DELETE FROM request WHERE device_id = ? AND (state = 'done' OR NOT EXISTS (
-                SELECT 1 FROM approval WHERE approval.device_id = request.device_id
-                AND approval.request_id = request.request_id))""",
+                SELECT 1 FROM decision WHERE decision.device_id = request.device_id
+                AND decision.request_id = request.request_id))""",
                 (device_id,),
             )
             row = line.execute(

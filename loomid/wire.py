@@ -29,6 +29,7 @@ from loomid.hermes_facts import (
     ApiStarted,
     ApprovalAsked,
     ApprovalDone,
+    Card,
     Delta,
     Edited,
     FileSent,
@@ -38,6 +39,8 @@ from loomid.hermes_facts import (
     LoopStopped,
     ProcessingEnded,
     ProcessingStarted,
+    QuestionAsked,
+    QuestionDone,
     Running,
     Sent,
     SessionReset,
@@ -73,6 +76,7 @@ __all__ = [
     "ApprovalDone",
     "Beat",
     "Bye",
+    "Card",
     "Command",
     "Delta",
     "Edited",
@@ -86,6 +90,8 @@ __all__ = [
     "Message",
     "ProcessingEnded",
     "ProcessingStarted",
+    "QuestionAsked",
+    "QuestionDone",
     "Recall",
     "Refused",
     "Result",
@@ -274,7 +280,7 @@ RESULT_ERRORS = {
     "unknown_op": "the shim does not know that operation; nothing ran",
     "bad_args": "the arguments do not fit; nothing ran",
     "not_active": "that turn is not running; nothing ran",
-    "not_pending": "that approval is no longer pending; nothing ran",
+    "not_pending": "that approval or question is no longer pending; nothing ran",
     "ambiguous": "the answer could land on another command; nothing ran",
     "reserved_text": "this release would take the text for a command; nothing ran",
     "bad_file": "Hermes does not take such a file; nothing ran",
@@ -294,6 +300,8 @@ RESULT_ERRORS = {
 #            → as inject; `attachments` is echoed in the fact `injected`
 # cancel     {session_key, turn_id}   → {state: "cancelling", dropped: [message_id, …]}
 # approve    {approval_id, choice, reason?}   → {applied: bool}
+# answer     {question_id, answers: [{selected: [place], custom?}] or null, which cancels}
+#            → {applied: bool}
 # running    {fact: running | inventory, inbox?}   → {keys}; also emits that fact. `inbox` is
 #            where copies of files are put for loomid, which need not be able to read elsewhere
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}

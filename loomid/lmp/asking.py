@@ -1,21 +1,22 @@
-"""Approvals in the fold: asked, decided or lost, and told at their place in their run."""
+"""Approvals and questions in the fold: asked, decided or lost, told at their place in a run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loomid.lmp.asks import KEEP_S, ApprovalView, Ask, Asks
+from loomid import wire
+from loomid.lmp.asks import KEEP_S, Ask, Asked, Asks, AskView, Done
 
 if TYPE_CHECKING:
-    from loomid import wire
+    from loomid.lmp.decisions import Resolved
     from loomid.lmp.folding import Alarms, Folding
-    from loomid.lmp.frames import ApprovalResolved, Payload
+    from loomid.lmp.frames import Payload
     from loomid.lmp.host import Host
     from loomid.lmp.roll import Roll
 
 
 class Asking:
-    """What becomes of one gateway's approvals."""
+    """What becomes of what one gateway asks."""
 
     def __init__(self, host: Host, turns: Roll, alarms: Alarms) -> None:
         self._asks = Asks(host.gateway_id, host.key)
@@ -23,12 +24,12 @@ class Asking:
         self._turns = turns
         self._alarms = alarms
 
-    def view(self, approval_id: str) -> ApprovalView | None:
-        """An approval that is pending or was decided lately."""
-        ask = self._asks.get(approval_id)
+    def view(self, name: str) -> AskView | None:
+        """An approval or question that is pending or was decided lately."""
+        ask = self._asks.get(name)
         return None if ask is None else ask.view()
 
-    def asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
+    def asked(self, out: Folding, fact: Asked) -> None:
         """Hermes waits for an answer."""
         turn = self._turns.get(fact.turn_id or "")
         run = None
@@ -38,19 +39,21 @@ class Asking:
         if ask is None:
             self._dropped["duplicate"] += 1
         elif not ask.pending:
-            self._dropped["too_many_approvals"] += 1
+            self._dropped[f"too_many_{ask.kind}s"] += 1
             out.emit(ask.refused(), task_id=ask.task_id)
         else:
             out.touched.add(ask.owner)
             self._tell(out, ask, ask.required(), pending=True)
 
-    def done(self, out: Folding, fact: wire.ApprovalDone) -> None:
+    def done(self, out: Folding, fact: Done) -> None:
         """Hermes says what was decided."""
-        ask = self._asks.done(out.boot, fact.approval_id)
-        if ask is None:
+        done = self._asks.done(out.boot, fact)
+        if done is not None:
+            self._over(out, *done)
+        elif isinstance(fact, wire.ApprovalDone):
             self._dropped["unknown_approval"] += 1
         else:
-            self._over(out, ask, ask.resolved(fact))
+            self._dropped["unknown_question"] += 1
 
     def only(self, out: Folding, listed: list[str] | None, before: float) -> None:
         """Of this process, asked before then, only the listed ones wait: the others are lost."""
@@ -61,11 +64,11 @@ class Asking:
         """Forget those decided longest ago where there are too many: their owners."""
         return [ask.owner for ask in self._asks.surplus()]
 
-    def forget(self, approval_id: str) -> None:
+    def forget(self, name: str) -> None:
         """It was decided long ago."""
-        self._asks.forget(approval_id)
+        self._asks.forget(name)
 
-    def _over(self, out: Folding, ask: Ask, end: ApprovalResolved) -> None:
+    def _over(self, out: Folding, ask: Ask, end: Resolved) -> None:
         out.touched.add(ask.owner)
         self._alarms.set(ask.owner, out.at + KEEP_S)
         self._tell(out, ask, end, pending=False)
@@ -78,4 +81,4 @@ class Asking:
         if turn is None or ask.run_id is None:
             event(out)
         else:
-            turn.approval(out, ask.approval_id, event, pending=pending)
+            turn.asks(out, ask.id, event, pending=pending)

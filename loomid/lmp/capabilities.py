@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from loomid.lmp.facts import GatewayUp
 
 OPS: dict[str, frozenset[str]] = {
+    "questions": frozenset({"answer"}),
     "attachments": frozenset({"inject_files"}),
     "commands": frozenset({"commands"}),
     "modes": frozenset({"modes", "set_mode"}),

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loomid.lmp.frames import Event, Payload
-from loomid.wire import ApprovalAsked, FileSent
+from loomid.wire import ApprovalAsked, FileSent, QuestionAsked
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
     from loomid.lmp.merging import Merge
+
+_ASKED = (ApprovalAsked, QuestionAsked)
+"""They touch more than the turn that they name."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Folding:
 def tag_of(arrival: Arrival) -> str:
     """A turn's own facts, which touch nothing else, share its id; others stand alone."""
     turn_id: str | None = getattr(arrival.fact, "turn_id", None)
-    if turn_id is not None and type(arrival.fact) is not ApprovalAsked:
+    if turn_id is not None and type(arrival.fact) not in _ASKED:
         return turn_id
     if arrival.n:
         return f"~{arrival.boot}:{arrival.n}"

@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from loomid.lmp import control_frames, device_frames, file_frames, history_frames
+from loomid.lmp import (
+    control_frames,
+    device_frames,
+    file_frames,
+    history_frames,
+    question_frames,
+)
 
 # Exported again: whoever speaks of frames need not know which file has one.
 from loomid.lmp.client_frames import (
@@ -29,8 +35,19 @@ from loomid.lmp.payload import (
     PROTOCOL_VERSION as PROTOCOL_VERSION,
     Payload as Payload,
     RequestId as RequestId,
+    Returned as Returned,
     Seq as Seq,
     TaskStatus as TaskStatus,
+)
+from loomid.lmp.question_frames import (
+    Answer as Answer,
+    Option as Option,
+    Question as Question,
+    QuestionAnswer as QuestionAnswer,
+    QuestionCancel as QuestionCancel,
+    QuestionRequired as QuestionRequired,
+    QuestionResolved as QuestionResolved,
+    QuestionResult as QuestionResult,
 )
 
 # ── server → client: control frames (not retained) ──────────────────────────
@@ -251,14 +268,6 @@ class Choice(Payload, frozen=True, kw_only=True):
     style: Literal["primary", "default", "danger"]
 
 
-class Returned(Payload, frozen=True, kw_only=True):
-    """An answer that was accepted and did not reach Hermes; `reason` is an error code."""
-
-    device_id: str
-    request_id: str
-    reason: str
-
-
 class ApprovalRequired(Payload, frozen=True, kw_only=True):
     approval_id: str
     run_id: str | None
@@ -324,6 +333,7 @@ EVENTS: dict[str, type[Payload]] = {
     "gateway.status": GatewayStatus,
     "task.updated": TaskUpdated,
     **file_frames.EVENTS,
+    **question_frames.EVENTS,
 }
 CONTROLS: dict[str, type[Payload]] = {
     "hello.ok": HelloOk,
@@ -342,6 +352,7 @@ CONTROLS: dict[str, type[Payload]] = {
     **history_frames.CONTROLS,
     **control_frames.CONTROLS,
     **file_frames.CONTROLS,
+    **question_frames.CONTROLS,
 }
 REQUESTS: dict[str, type[Payload]] = {
     "session.send": SessionSend,
@@ -354,6 +365,7 @@ REQUESTS: dict[str, type[Payload]] = {
     **history_frames.REQUESTS,
     **control_frames.REQUESTS,
     **file_frames.REQUESTS,
+    **question_frames.REQUESTS,
 }
 CLIENT: dict[str, type[Payload]] = {
     "hello": ClientHello,
@@ -363,9 +375,10 @@ CLIENT: dict[str, type[Payload]] = {
 }
 SERVER: dict[str, type[Payload]] = {**CONTROLS, **EVENTS}
 RUN_ENDS = frozenset({"run.completed", "run.failed"})
-LASTING = RUN_ENDS | {"approval.resolved", "notification", "run.attachment"}
+_DECIDED = frozenset({"approval.resolved", "question.resolved"})
+LASTING = RUN_ENDS | _DECIDED | {"notification", "run.attachment"}
 """Types a snapshot looks back for (docs/protocol.md)."""
-URGENT = RUN_ENDS | {"approval.required", "approval.resolved"}
+URGENT = RUN_ENDS | _DECIDED | {"approval.required", "question.required"}
 """Types that wait for no tick."""
 EVENT_NAMES = {cls: name for name, cls in EVENTS.items()}
 

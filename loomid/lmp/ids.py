@@ -29,6 +29,11 @@ def approval_id(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
     return f"apr_{_ref(key, 'approval', gateway_id, boot, shim_id)}"
 
 
+def question_id(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
+    """`shim_id` is unique in its boot only."""
+    return f"qst_{_ref(key, 'question', gateway_id, boot, shim_id)}"
+
+
 def turn_id(key: bytes, gateway_id: str, session_id: str, first: int) -> str:
     """A turn in history, by its session and the number of its first message."""
     return f"turn_{_ref(key, 'turn', gateway_id, session_id, str(first))}"

@@ -16,3 +16,11 @@ TaskStatus = Literal["running", "waiting", "idle"]
 
 class Payload(Struct, frozen=True, kw_only=True, gc=False):
     """Base of all payloads. Unknown fields are ignored on decoding (LMP §6)."""
+
+
+class Returned(Payload, frozen=True, kw_only=True):
+    """An answer that was accepted and did not reach Hermes; `reason` is an error code."""
+
+    device_id: str
+    request_id: str
+    reason: str

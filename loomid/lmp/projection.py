@@ -1,4 +1,4 @@
-"""What is alive, by the events that phones can see: runs, approvals, gateways.
+"""What is alive, by the events that phones can see: runs, approvals, questions, gateways.
 
 Snapshots and what each connecting phone is told are read from here, so it follows
 visible events only. Its memory is bounded by what is alive.
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from msgspec import UnsetType
 
 
+DECISIONS = frozenset({"approval", "question"})
+"""What waits for a decision."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How an event changes what is alive; `kind` is run, approval or gateway."""
+    """How an event changes what is alive; `kind` is run, gateway, or one of DECISIONS."""
 
     kind: str
     id: str
@@ -34,6 +38,8 @@ _MARKS: dict[type[frames.Payload], tuple[str, bool]] = {
     frames.RunFailed: ("run", False),
     frames.ApprovalRequired: ("approval", True),
     frames.ApprovalResolved: ("approval", False),
+    frames.QuestionRequired: ("question", True),
+    frames.QuestionResolved: ("question", False),
     frames.GatewayStatus: ("gateway", True),
 }
 
@@ -93,7 +99,7 @@ class Projection:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
-        self._approvals: dict[str, Placed] = {}
+        self._waiting: dict[str, Placed] = {}
         self._gateways: dict[str, Event] = {}
 
     def apply(self, event: Event, position: int) -> None:
@@ -108,9 +114,9 @@ class Projection:
             if change.alive:
                 self._runs[change.id] = _Run(event)
         elif change.alive:
-            self._approvals[change.id] = Placed(position, event)
+            self._waiting[change.id] = Placed(position, event)
         else:
-            self._approvals.pop(change.id, None)
+            self._waiting.pop(change.id, None)
 
     def _show(self, event: Event, position: int) -> None:
         run = self._runs.get(event.run_id or "")
@@ -148,13 +154,13 @@ class Projection:
         with what nothing else in it tells: messages folded in, interims not streamed."""
         return [*self.gateways(), *(e for run in self._runs.values() for e in run.events())]
 
-    def pending(self) -> list[Placed]:
-        """The approvals that still wait for a decision, oldest first."""
-        return list(self._approvals.values())
+    def pending(self, *types: type[frames.Payload]) -> list[Placed]:
+        """What still waits for a decision, oldest first: all, or the events of these types."""
+        return [p for p in self._waiting.values() if not types or type(p.event.payload) in types]
 
     def waiting(self) -> Mapping[str, Placed]:
-        """The same by approval id; not a copy."""
-        return self._approvals
+        """The same by id; not a copy."""
+        return self._waiting
 
     def live_runs(self) -> list[str]:
         """Ids of the runs without an end, oldest first."""
@@ -169,6 +175,6 @@ class Projection:
 
     def status(self, task_id: str) -> frames.TaskStatus:
         """Whether a task waits for a decision, runs, or neither."""
-        if any(placed.event.task_id == task_id for placed in self._approvals.values()):
+        if any(placed.event.task_id == task_id for placed in self._waiting.values()):
             return "waiting"
         return "running" if self.run_of(task_id) else "idle"

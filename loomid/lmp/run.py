@@ -57,7 +57,7 @@ class Run:
         self.ended_at: float | None = None
         self.iterations: list[Iteration] = []
         self.waiting_for: set[str] = set()
-        """Approvals that this run waits for."""
+        """Approvals and questions that this run waits for."""
         self._host = host
         self.outgoing = Coalescer(self.run_id, host.dropped)
         self.rounds = Rounds()
@@ -159,10 +159,10 @@ class Run:
         iteration.asks_for_tools = True
         self.tell(out, tool.start(self.run_id, iteration))
 
-    def waits(self, out: Folding, approval_id: str, *, pending: bool) -> None:
-        """The run waits for an approval, or no longer does."""
+    def waits(self, out: Folding, name: str, *, pending: bool) -> None:
+        """The run waits for a decision, or no longer does."""
         before = bool(self.waiting_for)
-        (self.waiting_for.add if pending else self.waiting_for.discard)(approval_id)
+        (self.waiting_for.add if pending else self.waiting_for.discard)(name)
         if self.live and before != bool(self.waiting_for):
             self._status(out)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loomid import wire
 from loomid.lmp import ids
 from loomid.lmp.asking import Asking
-from loomid.lmp.asks import ASKED_RACE_S, ApprovalView
+from loomid.lmp.asks import ASKED_RACE_S, Asked, AskView, Done
 from loomid.lmp.endings import CANCELLED
 from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen, tag_of
@@ -26,7 +26,7 @@ from loomid.lmp.turns import TURN_FACTS, Turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["ApprovalView", "Outcome", "RunView", "Runs", "TaskSeen"]
+__all__ = ["AskView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
 _TIMELESS = frozenset({GatewayUp, GatewayDown, FileTaken})
 """Of the link, and of ourselves."""
@@ -76,9 +76,9 @@ class Runs:
         """The runs that are not over."""
         return [turn.view for turn in self._turns if turn.live and turn.run.begun]
 
-    def approval(self, approval_id: str) -> ApprovalView | None:
-        """An approval that is pending or was decided lately."""
-        return self._asking.view(approval_id)
+    def asked(self, name: str) -> AskView | None:
+        """An approval or question that is pending or was decided lately."""
+        return self._asking.view(name)
 
     # ── the fold ──
 
@@ -148,7 +148,7 @@ class Runs:
     def _wake(self, out: Folding, owner: str) -> None:
         turn = self._turns.get(owner)
         if turn is None:
-            # A message that became no turn, or an approval decided long ago.
+            # A message that became no turn, or something decided long ago.
             self._host.inbox.pop(owner.removeprefix("~msg:"))
             self._asking.forget(owner.removeprefix("~"))
             self._release(out, owner)
@@ -280,7 +280,7 @@ class Runs:
 
     def _inventory(self, out: Folding, fact: wire.Inventory) -> None:
         self._not_running(out, fact.keys)
-        self._asking.only(out, fact.approvals, out.t - ASKED_RACE_S)
+        self._asking.only(out, [*fact.approvals, *fact.questions], out.t - ASKED_RACE_S)
 
     def _not_running(self, out: Folding, keys: list[str]) -> None:
         """Turns whose agents run no longer are over; failed ones end without a word."""
@@ -296,13 +296,13 @@ class Runs:
             ):
                 turn.end(out, turn.work.conclusion)
 
-    def _approval_asked(self, out: Folding, fact: wire.ApprovalAsked) -> None:
+    def _asked(self, out: Folding, fact: Asked) -> None:
         if out.boot in self._lost:
             self._host.dropped["late"] += 1
         else:
             self._asking.asked(out, fact)
 
-    def _approval_done(self, out: Folding, fact: wire.ApprovalDone) -> None:
+    def _done(self, out: Folding, fact: Done) -> None:
         self._asking.done(out, fact)
 
     # ── small things ──
@@ -334,6 +334,8 @@ _TAKE: dict[type, Callable[..., None]] = {
     FileTaken: Runs._file_taken,
     wire.Running: Runs._running,
     wire.Inventory: Runs._inventory,
-    wire.ApprovalAsked: Runs._approval_asked,
-    wire.ApprovalDone: Runs._approval_done,
+    wire.ApprovalAsked: Runs._asked,
+    wire.ApprovalDone: Runs._done,
+    wire.QuestionAsked: Runs._asked,
+    wire.QuestionDone: Runs._done,
 }

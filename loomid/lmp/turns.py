@@ -190,14 +190,14 @@ class Turn:
         self._script.after(out, None, lambda then: self.run.input(then, text, origin))
         self._go(out)
 
-    def approval(self, out: Folding, approval_id: str, event: Act, *, pending: bool) -> None:
-        """An approval of this turn was asked or decided; `event` tells of it."""
+    def asks(self, out: Folding, name: str, event: Act, *, pending: bool) -> None:
+        """An approval or question of this turn was asked or decided; `event` tells of it."""
         out.touched.add(self.turn_id)
 
         def tell(then: Folding) -> None:
             self.run.flush(then)
             event(then)
-            self.run.waits(then, approval_id, pending=pending)
+            self.run.waits(then, name, pending=pending)
 
         if self.live and self.run.begun:
             self._script.after(out, None, tell)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.answering import Host, Side
+from tests.support.daemon import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,3 +37,19 @@ def make_host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
 async def host(side: Side, make_host: Callable[..., Host]) -> Host:
     """A gateway, linked."""
     return await side.online(make_host())
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon of its own."""
+    with Daemon(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def stand_in(daemon: Daemon) -> Iterator[Host]:
+    """A gateway that links to that daemon."""
+    host = Host(daemon.runtime_dir / "hermes.sock")
+    host.link.start()
+    yield host
+    host.link.stop(0.1)

@@ -15,8 +15,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.answering import Host, key_of
 from tests.support.daemon import ROOT, Daemon
 from tests.support.deciding import (
@@ -35,32 +33,20 @@ from tests.support.loomictl import loomictl
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable
     from pathlib import Path
 
 COUNT = 20
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-def host(daemon: Daemon) -> Iterator[Host]:
-    host = Host(daemon.runtime_dir / "hermes.sock")
-    host.link.start()
-    yield host
-    host.link.stop(0.1)
-
-
-async def test_twenty_at_once_each_answer_on_its_own_command(daemon: Daemon, host: Host) -> None:
+async def test_twenty_at_once_each_answer_on_its_own_command(
+    daemon: Daemon, stand_in: Host
+) -> None:
     """By five phones and loomictl, in any order; half are answered twice."""
     chance = random.Random(7)
     async with phones(daemon, 5) as connections:
         for i in range(COUNT):
-            host.ask(f"s{i}", command=f"rm -rf /tmp/{i}")
+            stand_in.ask(f"s{i}", command=f"rm -rf /tmp/{i}")
         names: dict[str, str] = {}
         for i in range(COUNT):
             (names[f"s{i}"],) = {await asked(phone, f"rm -rf /tmp/{i}") for phone in connections}
@@ -93,8 +79,8 @@ async def test_twenty_at_once_each_answer_on_its_own_command(daemon: Daemon, hos
         }
         rows = await ledger(daemon)
 
-    decided = {shim_id: choice for shim_id, choice, _ in host.decided}
-    assert len(host.decided) == len(decided) == len(host.ops("approve")) == COUNT
+    decided = {shim_id: choice for shim_id, choice, _ in stand_in.decided}
+    assert len(stand_in.decided) == len(decided) == len(stand_in.ops("approve")) == COUNT
     for shim_id, name in names.items():
         answers = [one for asked_of, one in said if asked_of == shim_id]
         (won,) = [one for one in answers if one.won]
@@ -108,15 +94,15 @@ async def test_twenty_at_once_each_answer_on_its_own_command(daemon: Daemon, hos
 
 
 async def test_at_the_deadline_everybody_is_told_what_the_host_did(
-    daemon: Daemon, host: Host
+    daemon: Daemon, stand_in: Host
 ) -> None:
     async with phones(daemon, 5) as connections:
         for i in range(COUNT):
-            host.ask(f"s{i}", command=f"rm -rf /tmp/{i}", timeout_s=0.5)
+            stand_in.ask(f"s{i}", command=f"rm -rf /tmp/{i}", timeout_s=0.5)
         ids = [await asked(connections[i % 5], f"rm -rf /tmp/{i}") for i in range(COUNT)]
         deadline = time.monotonic() + 0.5
         for i in range(COUNT):
-            host.expire_at(f"s{i}", deadline)
+            stand_in.expire_at(f"s{i}", deadline)
 
         async def answer(i: int) -> None:
             """From 50 ms before to 50 ms after."""
@@ -126,7 +112,7 @@ async def test_at_the_deadline_everybody_is_told_what_the_host_did(
             late = await tap(connections[(i + 1) % 5], ids[i], "deny")
             end = await find(connections[i % 5], "approval.resolved", approval_id=ids[i])
             later = await tap(connections[(i + 2) % 5], ids[i], "deny")
-            [(_, choice, command_id)] = [one for one in host.decided if one[0] == f"s{i}"]
+            [(_, choice, command_id)] = [one for one in stand_in.decided if one[0] == f"s{i}"]
             if choice == "timeout":
                 truth = {"choice": "deny", "outcome": "expired", "decided_by": "timeout"}
             else:
@@ -141,21 +127,21 @@ async def test_at_the_deadline_everybody_is_told_what_the_host_did(
                 assert first.payload["params"] == later.payload["params"]
 
         await asyncio.gather(*(answer(i) for i in range(COUNT)))
-        assert len(host.decided) == COUNT
+        assert len(stand_in.decided) == COUNT
         rows = await ledger(daemon)
         told = {name: row["state"] for name, row in rows.items()}
-        ran = {shim_id for shim_id, choice, _ in host.decided if choice == "once"}
+        ran = {shim_id for shim_id, choice, _ in stand_in.decided if choice == "once"}
         assert told == {
             name: "applied" if f"s{i}" in ran else "expired" for i, name in enumerate(ids)
         }
 
 
 async def test_an_answer_that_did_not_run_is_told_to_all_and_can_be_given_again(
-    daemon: Daemon, host: Host
+    daemon: Daemon, stand_in: Host
 ) -> None:
-    host.errors["approve"] = "starting"
+    stand_in.errors["approve"] = "starting"
     async with phones(daemon, 2) as (one, two):
-        host.ask("s1", command="rm -rf /")
+        stand_in.ask("s1", command="rm -rf /")
         approval_id = await asked(two, "rm -rf /")
         await asked(one, "rm -rf /")
         body = {"approval_id": approval_id, "choice": "once", "request_id": "mine"}
@@ -170,16 +156,16 @@ async def test_an_answer_that_did_not_run_is_told_to_all_and_can_be_given_again(
         failed = await approve(daemon, approval_id, "once")
         assert failed.returncode == 1
         assert "waits again" in failed.stderr
-        host.errors.clear()
+        stand_in.errors.clear()
         await one.send("approval.resolve", body)
         await find(two, "approval.resolved", approval_id=approval_id, outcome="applied")
         answers = [got.payload for got in one.got if got.payload.get("request_id") == "mine"]
         assert answers == [accepted.payload] * 2
-    assert [(choice, bool(by)) for _, choice, by in host.decided] == [("once", True)]
+    assert [(choice, bool(by)) for _, choice, by in stand_in.decided] == [("once", True)]
 
 
-async def test_the_ledger_says_who_was_shown_it(daemon: Daemon, host: Host) -> None:
-    host.ask("s1")
+async def test_the_ledger_says_who_was_shown_it(daemon: Daemon, stand_in: Host) -> None:
+    stand_in.ask("s1")
     await until(lambda: daemon.status()["pending_approvals"])
     (row,) = (await ledger(daemon)).values()
     assert (row["state"], row["shown_to"]) == ("pending", None)
@@ -192,11 +178,11 @@ async def test_the_ledger_says_who_was_shown_it(daemon: Daemon, host: Host) -> N
 
 
 async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
-    daemon: Daemon, host: Host
+    daemon: Daemon, stand_in: Host
 ) -> None:
     empty = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals")
     assert (empty.returncode, empty.stdout) == (0, "")
-    host.ask("s1", command="rm -rf /tmp/\x1b[31mred\n" + "x" * 80)
+    stand_in.ask("s1", command="rm -rf /tmp/\x1b[31mred\n" + "x" * 80)
     async with phones(daemon, 1) as (phone,):
         got = await phone.wait_type("approval.required")
         name = got.payload["approval_id"]
@@ -227,7 +213,7 @@ async def test_loomictl_lists_what_waits_and_what_became_of_the_rest(
         listed = await asyncio.to_thread(loomictl, daemon.runtime_dir, "approvals", "--json")
         (row,) = json.loads(listed.stdout)["approvals"]
         assert (row["state"], row["choice"], row["device_id"]) == ("applied", "deny", "loomictl")
-        host.ask("s2", command="make")
+        stand_in.ask("s2", command="make")
         body = {"approval_id": await asked(phone, "make"), "choice": "once", "request_id": "r1"}
         await phone.request("approval.resolve", **body)
         await find(phone, "approval.resolved", approval_id=body["approval_id"])

@@ -62,7 +62,7 @@ def test_asked_and_decided() -> None:
     assert p.run_id == d.runs.live()[0].run_id
     assert p.session_key_ref.startswith("skr_")
     assert KEY not in p.session_key_ref
-    view = d.runs.approval(p.approval_id)
+    view = d.runs.asked(p.approval_id)
     assert view is not None
     assert (view.pending, view.shim_id, view.choices) == (True, "ask1", tuple(ALL))
     assert brief([waiting]) == [["task", "waiting"]]
@@ -72,7 +72,7 @@ def test_asked_and_decided() -> None:
         ["task", "running"],
     ]
     assert d.fact(wire.ApprovalDone("ask1", "deny", None)) == []
-    view = d.runs.approval(p.approval_id)
+    view = d.runs.asked(p.approval_id)
     assert view is not None
     assert not view.pending
 
@@ -217,7 +217,7 @@ def waiting(d: Driver, approval_ids: list[str]) -> list[str]:
 
 
 def _waits(runs: Runs, approval_id: str) -> bool:
-    view = runs.approval(approval_id)
+    view = runs.asked(approval_id)
     return view is not None and view.pending
 
 

@@ -169,4 +169,5 @@ def test_all_text_fields_are_tried() -> None:
     assert ("hello", ("capabilities", "*")) in tried
     assert ("session.send", ("request_id",)) in tried
     assert ("session.send", ("attachments", "*", "name")) in tried
-    assert len(tried) == 71
+    assert ("question.answer", ("answers", "*", "selected", "*")) in tried
+    assert len(tried) == 78

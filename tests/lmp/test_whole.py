@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -276,12 +277,19 @@ class Whole(RuleBasedStateMachine):
             pending = sorted(phone.view.approvals)
             if pending:
                 self.requests += 1
-                phone.ask(
-                    "approval.resolve",
-                    request_id=f"r{self.requests}",
-                    approval_id=pending[what % len(pending)],
-                    choice=CHOICES[(choice + number) % len(CHOICES)],
-                )
+                name = pending[what % len(pending)]
+                self.decide_on(phone, name, f"r{self.requests}", choice + number)
+
+    def decide_on(self, phone: Phone, name: str, request_id: str, choice: int) -> None:
+        """Answer an approval or question; every third question is cancelled."""
+        if "questions" not in phone.view.approvals[name]:
+            said: dict[str, Any] = {"choice": CHOICES[choice % len(CHOICES)]}
+            phone.ask("approval.resolve", request_id=request_id, approval_id=name, **said)
+        elif choice % 3 == 0:
+            phone.ask("question.cancel", request_id=request_id, question_id=name)
+        else:
+            said = {"answers": [{"id": "q0", "selected": [["red", "blue"][choice % 2]]}]}
+            phone.ask("question.answer", request_id=request_id, question_id=name, **said)
 
     @precondition(lambda self: self.world.phones)
     @rule(number=which, what=which, how=st.sampled_from(["run.cancel", "run.pause"]))

@@ -13,7 +13,7 @@ import pytest
 from loomid import audit, dbtool
 from loomid.audit import Deed
 from loomid.lmp import scopes
-from loomid.lmp.approvals import Claim
+from loomid.lmp.decisions import Claim
 from loomid.log import Batch
 from loomid.store import Store
 from loomid.vault import Device, Intent, Token, Vault
@@ -73,8 +73,8 @@ async def test_an_end_and_its_row_are_one_transaction(path: Path) -> None:
                 with closing(sqlite3.connect(path)) as other:
                     seen.extend(
                         other.execute(
-                            """SELECT approval.state, outcome FROM approval, audit
-                            WHERE about = approval_id"""
+                            """SELECT decision.state, outcome FROM decision, audit
+                            WHERE about = decision.id"""
                         )
                     )
 

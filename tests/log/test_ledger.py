@@ -14,7 +14,7 @@ from loomid import ledger as ledger_module
 from loomid.database import MIGRATIONS
 from loomid.errors import AlreadyResolved, UnknownApproval
 from loomid.lmp import envelope, frames
-from loomid.lmp.approvals import Claim, Entry
+from loomid.lmp.decisions import Claim, Entry
 from loomid.lmp.frames import Event
 from loomid.log import Batch
 from loomid.store import Store
@@ -54,7 +54,7 @@ async def test_a_row_begins_and_ends_with_its_events(path: Path):
         question = asked("apr_1")
         await log.commit(Batch(events=[question]))
         opened = await entry(store.ledger)
-        assert (opened.state, opened.asked_at, opened.command) == (
+        assert (opened.state, opened.asked_at, opened.preview) == (
             "pending",
             question.ts,
             "rm -rf /",
@@ -148,10 +148,10 @@ async def test_what_ended_is_kept_for_the_retention_and_no_more_than_so_many(
         ends = [ended(f"apr_{i}", "expired", now - 90 + i) for i in range(2)]
         ends += [ended(f"apr_{i}", "expired", now - 10 + i) for i in range(2, 6)]
         await log.commit(Batch(events=ends))
-        latest = [one.approval_id for one in await store.ledger.latest(2)]
+        latest = [one.id for one in await store.ledger.latest(2)]
         assert latest == ["apr_6", "apr_5", "apr_4"]
         await log.upkeep.forget()
-        left = [one.approval_id for one in await store.ledger.latest(100)]
+        left = [one.id for one in await store.ledger.latest(100)]
         assert left == ["apr_6", "apr_5", "apr_4", "apr_3"]
 
 
@@ -171,7 +171,7 @@ async def test_what_the_first_schema_knew_is_kept(path: Path):
             claim = (f"apr_{name}", "dev_1", f"r_{name}", "once", f"c_{name}", 3.0)
             old.execute("INSERT INTO claim VALUES (?, ?, ?, ?, ?, ?)", claim)
     async with await Store.open(path, time.time) as store:
-        found = {one.approval_id.removeprefix("apr_"): one for one in await store.ledger.latest(9)}
+        found = {one.id.removeprefix("apr_"): one for one in await store.ledger.latest(9)}
     assert {name: one.state for name, one in found.items()} == {
         "waits": "pending",
         "won": "claimed",
@@ -181,7 +181,7 @@ async def test_what_the_first_schema_knew_is_kept(path: Path):
         "lost_to": "expired",
     }
     assert found["won"].claim == Claim("apr_won", "dev_1", "r_won", "once", "c_won", 3.0)
-    assert found["won"].command == "rm -rf /"
+    assert found["won"].preview == "rm -rf /"
     assert found["alone"].claim is not None
     assert (found["lost_to"].answer, found["lost_to"].choice) == ("once", "deny")
     assert (found["done"].choice, found["done"].decided_by) == ("once", "remote")

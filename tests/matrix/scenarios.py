@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.matrix import approvals, branching, files, past, steering, turns
+from tests.matrix import approvals, branching, files, past, questions, steering, turns
 from tests.matrix.rows import SCENARIOS, words
 
-__all__ = ["SCENARIOS", "approvals", "branching", "files", "past", "steering", "turns", "words"]
+__all__ = [
+    "SCENARIOS",
+    "approvals",
+    "branching",
+    "files",
+    "past",
+    "questions",
+    "steering",
+    "turns",
+    "words",
+]

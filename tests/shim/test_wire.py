@@ -24,6 +24,11 @@ LOOKED_UP = {
     "approval.asked": {"approval_id", "command", "choices", "smart_denied", "timeout_s"},
     "approval.done": {"approval_id", "choice", "command_id"},
 }
+# Facts that no hook gives: the file and the function that tell them.
+QUESTIONS = {
+    "question.asked": ("questions.py", "_ask"),
+    "question.done": ("facts.py", "ended"),
+}
 # What loomid makes of other fields.
 MADE = {
     "file.sent": {"job_id": "metadata"},
@@ -85,10 +90,28 @@ def test_the_adapter() -> None:
         check(kind, names, spare={"session_key"})
 
 
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_questions(kind: str) -> None:
+    """What the function says whose fact it is, by the words in it."""
+    file, function = QUESTIONS[kind]
+    tree = ast.parse(ADAPTER.with_name(file).read_text())
+    (made,) = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    ]
+    constants = {n.value for n in ast.walk(made) if isinstance(n, ast.Constant)}
+    words = {word for word in constants if isinstance(word, str)}
+    names = {f.name for f in fields(wire.FACTS[kind])}
+    told = {hermes_words._OURS.get(word, word) for word in words if word.isidentifier()}
+    assert names <= told
+    assert told - names <= {"clarify", "q"}
+
+
 def test_every_fact_is_told_by_someone() -> None:
     hooked = {kind for kind, _ in HOOKS.values()}
     asked = {"running", "inventory"}
-    assert hooked | asked | TOLD == set(wire.FACTS)
+    assert hooked | asked | TOLD | QUESTIONS.keys() == set(wire.FACTS)
     assert hooked - {"approval.done"} >= set(LOOKED_UP) - {"approval.done"}
 
 

@@ -20,7 +20,7 @@ import pytest
 from loomid import cli_db, dbtool
 from loomid.errors import BusyError, StateError
 from loomid.lmp import scopes
-from loomid.lmp.approvals import OWNER, Claim
+from loomid.lmp.decisions import OWNER, Claim
 from loomid.log import Batch
 from loomid.positions import BLOCK
 from loomid.store import Store
@@ -233,7 +233,7 @@ async def test_what_became_of_answers_is_carried_over(tmp_path: Path) -> None:
         await log.commit(Batch(events=[resolved("apr_2"), resolved("apr_3")]))
     dbtool.restore(tmp_path, copy)
     async with await Store.open(path, time.time) as store:
-        found = {one.approval_id: one for one in await store.ledger.latest(9)}
+        found = {one.id: one for one in await store.ledger.latest(9)}
         assert {name: one.state for name, one in found.items()} == {
             "apr_1": "claimed",
             "apr_2": "applied",

@@ -64,7 +64,7 @@ async def test_schema_1(tmp_path: Path):
         assert done.state == "done"
         assert [one.request_id for one in await vault.open_requests()] == ["r-2"]
         (entry,) = await store.ledger.latest(9)
-        assert (entry.approval_id, entry.state, entry.answer) == ("apr_1", "claimed", "once")
+        assert (entry.id, entry.state, entry.answer) == ("apr_1", "claimed", "once")
         task = await vault.task("task_1")
         assert task is not None
         assert task.title == "Tidy"

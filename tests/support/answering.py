@@ -32,7 +32,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loomid.lmp.approvals import Entry
+    from loomid.lmp.decisions import Entry
 
 BEAT_S = 0.5
 LIMITS = frames.Limits(
@@ -62,12 +62,15 @@ class Host:
         self.silent: set[str] = set()
         self.dropped: list[str] = []
         self.decided: list[tuple[str, str, str | None]] = []
-        """Each end of an approval: its id, the choice (or `timeout`), the command that did it."""
+        """Each end of an approval or question: its id, the choice or outcome, the command."""
         self._running: dict[str, str] = {}
         self._pending: list[str] = []
+        self._questions: list[str] = []
         self._deciding = threading.Lock()
         self.link = Link(
-            identity(gateway_id, boot, home_key=key_of(wire.HOME_CHAT), **said),
+            identity(
+                gateway_id, boot, home_key=key_of(wire.HOME_CHAT), **{"ops": ["answer"]} | said
+            ),
             [f"ipc://{socket}"],
             lambda: self,
             beat_s=BEAT_S,
@@ -84,6 +87,7 @@ class Host:
         command = wire.typed(message)
         if command.op == "running":
             alive = {"keys": [*self._running.values()], "approvals": [*self._pending]}
+            alive["questions"] = [*self._questions]
             self.link.emit(command.args["fact"], alive)
             return
         self.commands.append(command)
@@ -113,6 +117,13 @@ class Host:
     def _approve(self, command: wire.Command) -> dict[str, Any]:
         args = command.args
         if self.decide(args["approval_id"], args["choice"], command.id):
+            return {"value": {"applied": True}}
+        return {"error": "not_pending"}
+
+    def _answer(self, command: wire.Command) -> dict[str, Any]:
+        args = command.args
+        outcome = "cancelled" if args["answers"] is None else "answered"
+        if self.end_question(args["question_id"], outcome, command.id):
             return {"value": {"applied": True}}
         return {"error": "not_pending"}
 
@@ -164,6 +175,34 @@ class Host:
             self.decided.append((shim_id, choice, command_id))
         how = {"approval_id": shim_id, "command_id": command_id, "choice": choice}
         self.link.emit("approval.done", how)
+        return True
+
+    def question(self, shim_id: str, turn: str | None = None, **more: Any) -> None:
+        """Hermes asks its user: one question with two choices, unless `more` says otherwise."""
+        card = {"question": "Which?", "choices": ["red (Recommended)", "blue"]}
+        body = {
+            "question_id": shim_id,
+            "source": "clarify",
+            "session_key": key_of("c1"),
+            "session_id": "s-c1",
+            "turn_id": turn,
+            "tool_call_id": None,
+            "title": "",
+            "questions": [card | {"multi_select": False}],
+            "timeout_s": 60.0,
+        }
+        self._questions.append(shim_id)
+        self.link.emit("question.asked", body | more)
+
+    def end_question(self, shim_id: str, outcome: str, command_id: str | None = None) -> bool:
+        """Hermes tells that a question is over; False: it was already."""
+        with self._deciding:
+            if shim_id not in self._questions:
+                return False
+            self._questions.remove(shim_id)
+            self.decided.append((shim_id, outcome, command_id))
+        how = {"question_id": shim_id, "outcome": outcome, "command_id": command_id}
+        self.link.emit("question.done", how)
         return True
 
     def expire_at(self, shim_id: str, at: float) -> None:

@@ -20,6 +20,12 @@ platforms = st.sampled_from(["loomi", "telegram", "cron", "subagent"])
 messages = st.sampled_from(["in1", "in2", "out1", "out2"])
 texts = st.sampled_from(["", "hi", "hi there", "\n\nhi", "there ▉", "hi there ▉", " ", "other"])
 asks = st.sampled_from(["ask1", "ask2"])
+cards = st.builds(
+    wire.Card,
+    question=texts,
+    choices=st.none() | st.lists(texts, max_size=4),
+    multi_select=st.booleans(),
+)
 numbers = st.sampled_from([None, 0.0, 1.5])
 
 REF = {"attachment_id": "att_1", "media_type": "application/pdf", "bytes": 5, "name": "a.pdf"}
@@ -47,6 +53,9 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "choice": st.sampled_from(["once", "deny", "timeout", "cancelled", "smart_deny"]),
     "choices": st.lists(st.sampled_from(["once", "session", "always", "deny"]), unique=True),
     "approvals": st.lists(asks, unique=True),
+    "question_id": asks,
+    "questions": st.lists(asks, unique=True),
+    "source": st.sampled_from(["clarify", "confirm", "other"]),
     "keys": st.lists(keys, unique=True),
     "outcome": st.sampled_from(["success", "failure", "cancelled"]),
     "status": st.sampled_from(["ok", "error", "blocked"]),
@@ -77,6 +86,10 @@ def _of(cls: type) -> st.SearchStrategy[Any]:
             named[name] = st.none() | named[name]
         if cls is wire.ApiFailed and name == "error":
             named[name] = texts
+        if cls is wire.QuestionAsked and name == "questions":
+            named[name] = st.lists(cards, max_size=3)
+        if cls is wire.QuestionDone and name == "outcome":
+            named[name] = st.sampled_from(["answered", "cancelled", "timeout", "other"])
     return st.builds(cls, **named)
 
 

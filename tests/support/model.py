@@ -9,7 +9,8 @@ these words:
     tooltext N        N words, then the harmless call, then a final answer
     danger [CMD]      a terminal call that needs an approval
     dangers [C & …]   such calls in one reply, of these commands or of two
-    clarify           a question with two choices
+    clarify [HOW]     a question with two choices; HOW: open (no choices), multi (three, of which
+                      several), or batch (all of these at once; one where a call asks only one)
     think [N]         N reasoning deltas, then a short answer
     slow [S]          five words a second for S seconds
     fail [CODE]       an HTTP error
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 
 NAME = "scripted"
 DANGER = "rm -rf /tmp/loomid-test-nothing-here"
+RESULT_CHARS = 600
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "one": {"question": "Which colour?", "choices": ["red", "blue"]},
+    "multi": {"question": "Which sizes?", "choices": ["S", "M", "L"], "multi_select": True},
+    "open": {"question": "What for?"},
+}
 _WORDS = "say|tooltext|tools|tool|dangers|danger|clarify|think|slow|fail|drop|look|hand"
 _LINE = re.compile(rf"^\W*({_WORDS})\b[ \t]*(.*)$", re.MULTILINE)
 
@@ -83,8 +90,8 @@ def _script(  # noqa: C901 - one arm a word
             for command in rest.split(" & ") if rest else (DANGER + "-1", DANGER + "-2"):
                 yield _terminal(command)
         case "clarify":
-            question = {"question": "Which colour?", "choices": ["red", "blue"]}
-            yield "call", ("clarify", {"questions": [question]} if lists_questions else question)
+            asked = list(QUESTIONS.values()) if rest == "batch" else [QUESTIONS[rest or "one"]]
+            yield "call", ("clarify", {"questions": asked} if lists_questions else asked[0])
         case "think":
             yield from (("reasoning", f"r{index} ") for index in range(_numbers(rest, 5)[0]))
             yield "text", "thought it through"
@@ -122,7 +129,7 @@ def _plan(body: dict[str, Any]) -> Iterator[Action]:
     user = _text(messages[last].get("content")) if last >= 0 else ""
     results = [_text(m.get("content")) for m in messages[last + 1 :] if m.get("role") == "tool"]
     if results:
-        return iter([("text", "done: "), ("text", " | ".join(r[:120] for r in results))])
+        return iter([("text", "done: "), ("text", " | ".join(r[:RESULT_CHARS] for r in results))])
     found = _LINE.findall(user)
     if found and found[-1][0] == "look":
         return _shown(messages[last].get("content"))

@@ -24,6 +24,12 @@ def asked(call: int = 1, turn: str = "s1:s1:t1", platform: str = "loomi") -> wir
     return wire.ApiStarted(turn, "s1", call, "m", "p", platform)
 
 
+def question(name: str, key: str = KEY) -> wire.QuestionAsked:
+    """One of two colours, outside of any turn."""
+    card = wire.Card("Which?", ["red (Recommended)", "blue"])
+    return wire.QuestionAsked(name, "clarify", key, None, None, None, "", [card], 60.0)
+
+
 def failed(call: int = 1, turn: str = "s1:s1:t1", error: str = "Error 500") -> wire.ApiFailed:
     return wire.ApiFailed(turn, "s1", call, 500, "server_error", True, error)
 

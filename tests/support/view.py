@@ -69,8 +69,13 @@ class Run:
         self.asides += 1
 
 
+def asked_id(payload: dict[str, Any]) -> str:
+    """Which approval or question an event is about."""
+    return str(payload.get("approval_id") or payload["question_id"])
+
+
 class View:
-    """Live runs, pending approvals and gateways; `digests` of the first two."""
+    """Live runs, pending approvals (and questions) and gateways; `digests` of the first two."""
 
     def __init__(self) -> None:
         self.gateways: dict[str, bool] = {}
@@ -103,12 +108,12 @@ class View:
     def apply(self, type_: str, payload: dict[str, Any]) -> Run | None:
         """Take in one event, of a snapshot or new; the run that it ended, as it was shown."""
         match type_:
-            case "approval.required":
+            case "approval.required" | "question.required":
                 # Whose answer failed is told once, to whom is there: no part of what waits.
                 waits = {name: value for name, value in payload.items() if name != "returned"}
-                self._approval(payload["approval_id"], waits)
-            case "approval.resolved":
-                self._approval(payload["approval_id"], None)
+                self._approval(asked_id(payload), waits)
+            case "approval.resolved" | "question.resolved":
+                self._approval(asked_id(payload), None)
             case "gateway.status":
                 self.gateways[payload["gateway_id"]] = payload["online"]
             case "run.started":

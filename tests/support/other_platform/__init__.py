@@ -199,6 +199,16 @@ class OtherAdapter(BasePlatformAdapter):
     async def do_answers(self):
         return self.answers
 
+    async def do_card(self, session_key, chat_id, timeout):
+        """A card of the clarify tool without a call that any hook told of."""
+        from tools import clarify_gateway
+
+        clarify_gateway.register("card-1", session_key, "Which?", ["a", "b"])
+        card = {"question": "Which?", "choices": ["a", "b"], "clarify_id": "card-1"}
+        await self.loomi().send_clarify(chat_id=chat_id, session_key=session_key, **card)
+        wait = clarify_gateway.wait_for_response
+        threading.Thread(target=wait, args=("card-1", timeout), daemon=True).start()
+
     async def do_ask_confirm(self, session_key):
         """A pending slash confirmation, as a bare /new leaves it."""
         from tools import slash_confirm

@@ -22,7 +22,7 @@ def at_any_moment(world: World) -> None:
         phone.check_view(world)
     for (device_id, request_id), times in world.ran.sends.items():
         assert times == 1 or _void(world, device_id, request_id), "a message was sent twice"
-    assert all(times == 1 for times in world.ran.approvals.values()), "answered twice"
+    assert all(times == 1 for times in world.ran.answered.values()), "answered twice"
 
 
 def _void(world: World, device_id: str, request_id: str) -> bool:
@@ -57,7 +57,7 @@ def _all_over(world: World, features: list[str]) -> None:
     world.advance(20.0)
     at_any_moment(world)
     assert set(world.truth.runs.values()) <= {"over"}
-    assert set(world.truth.approvals.values()) <= {"over"}
+    assert set(world.truth.asked.values()) <= {"over"}
     for phone in world.phones:
         if phone.credential:
             assert phone.pipe is not None, "it is not let in"

@@ -65,7 +65,12 @@ class Ran:
     ids: Counter[str] = field(default_factory=Counter)
     sends: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By device and request."""
-    approvals: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
+    """Approvals and questions."""
+
+
+QUESTION = "question"
+"""What the ids of questions begin with."""
 
 
 class Host:
@@ -193,6 +198,10 @@ class Host:
         match fact:
             case wire.ApprovalAsked(approval_id=name):
                 self.pending[name] = fact.session_key, fact.choices
+            case wire.QuestionAsked(question_id=name):
+                self.pending[name] = fact.session_key, []
+            case wire.QuestionDone(question_id=name) if self.pending.pop(name, None) is None:
+                return  # answered meanwhile
             case wire.ApprovalDone(approval_id=name) if self.pending.pop(name, None) is None:
                 return  # answered meanwhile
             case wire.TurnEnded() | wire.ProcessingEnded():
@@ -242,12 +251,19 @@ class Host:
         self._later.append(self._loop.call_later(CHATTER_S, self._chatter))
 
     def ask(self, number: int) -> None:
-        """Something wants to be allowed, outside of any turn."""
+        """Something wants to be allowed, or known, outside of any turn."""
+        if number % 2:
+            self._play(plain.question(f"{QUESTION}{self.boots}-{number}"))
+            return
         asked = turns._asked("", "", f"ask{self.boots}-{number}")
         self._play(replace(asked, turn_id=None, call_id=None))
 
     def decide(self, name: str, choice: str) -> None:
         """Somebody at the gateway itself decides."""
+        if name.startswith(QUESTION):
+            outcome = "timeout" if choice == "timeout" else "cancelled"
+            self._play(wire.QuestionDone(name, outcome, None))
+            return
         self._play(wire.ApprovalDone(name, choice, None))
 
     @property
@@ -261,6 +277,7 @@ class Host:
         """One command, on the link thread."""
         if order["op"] == "running":
             alive = {"keys": self.keys, "approvals": [*self.pending]}
+            alive["questions"] = [name for name in self.pending if name.startswith(QUESTION)]
             assert self.link is not None
             self.link.emit(order["args"]["fact"], alive)
             self._reply(order["id"], value={"keys": self.keys})
@@ -314,8 +331,17 @@ class Host:
         name = args["approval_id"]
         if name not in self.pending:
             return {}, "not_pending"
-        self.ran.approvals[f"{self.boot}/{name}"] += 1
+        self.ran.answered[f"{self.boot}/{name}"] += 1
         self._play(wire.ApprovalDone(name, args["choice"], command))
+        return {"applied": True}, None
+
+    def _answer(self, args: dict[str, Any], command: str) -> tuple[dict[str, Any], str | None]:
+        name, answers = args["question_id"], args["answers"]
+        if name not in self.pending:
+            return {}, "not_pending"
+        self.ran.answered[f"{self.boot}/{name}"] += 1
+        outcome = "cancelled" if answers is None else "answered"
+        self._play(wire.QuestionDone(name, outcome, command))
         return {"applied": True}, None
 
     def _sessions(self, _: dict[str, Any], __: str) -> tuple[dict[str, Any], str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from loomid.lmp.frames import LASTING, RUN_ENDS
-from tests.support.view import Run, View
+from tests.support.view import Run, View, asked_id
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Truth:
         """Tools by run, iteration and index."""
         self.runs: dict[str, str] = {}
         """Whether each run is live or over."""
-        self.approvals: dict[str, str] = {}
+        self.asked: dict[str, str] = {}
+        """Whether each approval or question is pending or over."""
 
     @property
     def last(self) -> int:
@@ -64,8 +65,8 @@ class Truth:
         self.positions.append(position)
         if type_.startswith("run."):
             self._check_run(type_, payload)
-        elif type_.startswith("approval."):
-            self._check_approval(type_, payload["approval_id"])
+        elif type_.startswith(("approval.", "question.")):
+            self._check_asked(type_, asked_id(payload))
         ended = self.view.apply(type_, payload)
         if ended is not None:
             self.ended[payload["run_id"]] = type_, ended, payload
@@ -89,11 +90,11 @@ class Truth:
         if type_ == "run.tool_finished":
             assert self.open.pop(tool, None) == p["call_id"]
 
-    def _check_approval(self, type_: str, name: str) -> None:
-        before = self.approvals.get(name)
-        if type_ == "approval.required":
-            assert before is None, "an approval was asked twice"
-            self.approvals[name] = "pending"
+    def _check_asked(self, type_: str, name: str) -> None:
+        before = self.asked.get(name)
+        if type_.endswith(".required"):
+            assert before is None, "it was asked twice"
+            self.asked[name] = "pending"
         else:
-            assert before == "pending", f"an approval that is {before} was decided"
-            self.approvals[name] = "over"
+            assert before == "pending", f"what is {before} was decided"
+            self.asked[name] = "over"

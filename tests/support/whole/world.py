@@ -34,7 +34,7 @@ from tests.support.whole.wire import Wire, WiredGateways
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loomid.lmp.approvals import Claim
+    from loomid.lmp.decisions import Claim
     from tests.support.whole.disk import Image
 
 SLICE_S = 1.0
@@ -174,7 +174,7 @@ class World:
             LIMITS,
             alive=self.log.projection,
             files=self.files,
-            remind=lambda approval_id, returned: self.hub.remind(approval_id, returned),
+            remind=lambda name, returned: self.hub.remind(name, returned),
             group=self.group,
         )
         self.hub = Hub(

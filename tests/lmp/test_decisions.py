@@ -11,36 +11,58 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET, structs
 
 from loomid import errors, wire
-from loomid.lmp import approvals, frames
-from loomid.lmp.approvals import Claim, Entry, IllegalMove, State
-from loomid.lmp.runs import ApprovalView
+from loomid.lmp import approvals, decisions, frames, questions
+from loomid.lmp.asks import AskView
+from loomid.lmp.decisions import Claim, Entry, IllegalMove, State
 
-VIEW = ApprovalView(
-    approval_id="a1",
-    shim_id="s1",
-    boot="b1",
-    session_key="k",
-    run_id=None,
-    task_id=None,
-    choices=("once", "deny", "allow_everything"),
-    answerable=True,
-    pending=True,
+PLACE = {"shim_id": "s1", "boot": "b1", "session_key": "k", "run_id": None, "task_id": None}
+VIEW = AskView(
+    id="a1", kind="approval", choices=("once", "deny", "allow_everything"), pending=True, **PLACE
 )
+COLOUR = frames.Question(
+    id="q0",
+    question="Which colour?",
+    options=[frames.Option(label="red"), frames.Option(label="blue")],
+    multi_select=False,
+    custom=True,
+)
+ASKED = AskView(id="a1", kind="question", questions=(COLOUR,), pending=True, **PLACE)
 CLAIM = Claim("a1", "d1", "r1", "once", "c1", 1.0)
 OPEN = Entry("a1", "t1", None, "rm -rf /", 1.0, None)
+QUESTION = replace(OPEN, kind="question")
+IDS = {"request_id": "r1"}
 END = frames.ApprovalResolved(
     approval_id="a1", choice="deny", decided_by="timeout", outcome="expired"
 )
+ENDS = {
+    "approval": {"applied", "expired", "cancelled", "lost"},
+    "question": {"answered", "timeout", "cancelled", "lost"},
+}
 LEGAL = {
-    "pending": {"shown", "claimed", "applied", "expired", "cancelled", "lost"},
-    "shown": {"claimed", "applied", "expired", "cancelled", "lost"},
-    "claimed": {"pending", "shown", "applied", "expired", "cancelled", "lost"},
+    "pending": {"shown", "claimed"},
+    "shown": {"claimed"},
+    "claimed": {"pending", "shown"},
 }
 
 
-def _check(entry: Entry | None, view: ApprovalView | None = VIEW, choice: str = "once") -> str:
+def answer(entry: Entry | None, view: AskView | None, said: str) -> Any:
+    """What an answer leads to: a choice, or the one to a question (`cancel` cancels it).
+
+    The view tells what is answered, or the entry where there is none.
+    """
+    kind = view.kind if view is not None else entry.kind if entry is not None else "approval"
+    found = decisions.check(entry, view, kind)
+    if kind == "approval":
+        return approvals.order(found, frames.ApprovalResolve(**IDS, approval_id="a1", choice=said))
+    if said == "cancel":
+        return questions.order(found, frames.QuestionCancel(**IDS, question_id="a1"))
+    one = frames.Answer(id="q0", selected=[said])
+    return questions.order(found, frames.QuestionAnswer(**IDS, question_id="a1", answers=[one]))
+
+
+def _check(entry: Entry | None, view: AskView | None = VIEW, choice: str = "once") -> str:
     try:
-        approvals.check(entry, view, choice)
+        answer(entry, view, choice)
     except errors.PhoneError as error:
         return f"{error.code} {error.params or ''}".strip()
     return "ok"
@@ -66,6 +88,31 @@ def test_no_word_passes_that_was_not_offered(word: str) -> None:
     assert _check(OPEN, choice=word) == "bad_choice {'choices': ['once', 'deny']}"
 
 
+def test_a_question_is_answered_like_an_approval() -> None:
+    assert _check(QUESTION, ASKED, "red") == _check(QUESTION, ASKED, "cancel") == "ok"
+    assert _check(None, ASKED) == _check(QUESTION, None) == "unknown_question"
+    assert _check(OPEN, ASKED, "red") == "unknown_question"  # that id is an approval's
+    assert _check(QUESTION, VIEW) == "unknown_approval"
+    said = '[{"id":"q0","selected":["red"]}]'
+    claimed = QUESTION.claimed(replace(CLAIM, answer=said, kind="question"))
+    answers = "'answers': [{'id': 'q0', 'selected': ['red']}]"
+    assert _check(claimed, ASKED, "blue") == (f"already_resolved {{'state': 'claimed', {answers}}}")
+    over = claimed.ended(_end("answered", "remote"), 9.0)
+    assert _check(over, ASKED, "blue") == (
+        f"already_resolved {{'state': 'answered', {answers}, 'outcome': 'answered',"
+        " 'decided_by': 'remote'}"
+    )
+    # What did not count is not shown as if it had.
+    late = claimed.ended(_end("timeout", "timeout"), 9.0)
+    assert _check(late, ASKED, "blue") == (
+        "already_resolved {'state': 'timeout', 'outcome': 'timeout', 'decided_by': 'timeout'}"
+    )
+
+
+def _end(outcome: Any, decided_by: Any) -> frames.QuestionResolved:
+    return frames.QuestionResolved(question_id="a1", outcome=outcome, decided_by=decided_by)
+
+
 def _after(entry: Entry, to: str) -> Entry:
     match to:
         case "shown" if entry.state == "claimed":
@@ -76,16 +123,19 @@ def _after(entry: Entry, to: str) -> Entry:
             return entry.shown("d2", 2.0)
         case "claimed":
             return entry.claimed(CLAIM)
+        case _ if entry.kind == "question":
+            return entry.ended(_end(to, "local"), 9.0)
         case _:
             return entry.ended(structs.replace(END, outcome=to), 9.0)
 
 
+@pytest.mark.parametrize("entry", [OPEN, QUESTION], ids=lambda entry: entry.kind)
 @pytest.mark.parametrize("state", get_args(State))
 @pytest.mark.parametrize("to", get_args(State))
-def test_every_move(state: str, to: str) -> None:
+def test_every_move(state: str, to: str, entry: Entry) -> None:
     """Those of the table are made, all others are refused, and none changes what was."""
-    entry = replace(OPEN, state=state, shown_to="d2" if to == "shown" else None)
-    if to in LEGAL.get(state, ()):
+    entry = replace(entry, state=state, shown_to="d2" if to == "shown" else None)
+    if state in LEGAL and to in LEGAL[state] | ENDS[entry.kind]:
         assert _after(entry, to).state == to
     else:
         with pytest.raises(IllegalMove):
@@ -104,14 +154,14 @@ def test_what_a_claim_leaves_behind() -> None:
 
 
 def test_whom_phones_are_told_of() -> None:
-    assert approvals.decider("token:gw:boot") == "remote"
-    assert approvals.decider("token:gw:boot:loomictl") == "local"
+    assert decisions.decider("token:gw:boot") == "remote"
+    assert decisions.decider("token:gw:boot:loomictl") == "local"
 
 
 def test_only_a_command_that_did_not_run_gives_back() -> None:
-    gives_back = {code for code in wire.RESULT_ERRORS if approvals.gives_back(code)}
+    gives_back = {code for code in wire.RESULT_ERRORS if decisions.gives_back(code)}
     assert gives_back == set(wire.RESULT_ERRORS) - {"failed", "not_pending"}
-    assert not approvals.gives_back("of_a_newer_shim")
+    assert not decisions.gives_back("of_a_newer_shim")
 
 
 @dataclass
@@ -127,7 +177,7 @@ class Hermes:
 class Everyone(RuleBasedStateMachine):
     """Phones, loomid (with restarts), the link and Hermes, in any interleaving."""
 
-    approvals_: Any = Bundle("approvals")
+    asked: Any = Bundle("asked")
     commands: Any = Bundle("commands")
 
     def __init__(self) -> None:
@@ -138,40 +188,40 @@ class Everyone(RuleBasedStateMachine):
         self.results: dict[str, str | None] = {}
         self.count = 0
 
-    @rule(target=approvals_)
-    def ask(self) -> str:
+    @rule(target=asked, kind=st.sampled_from([OPEN, QUESTION]))
+    def ask(self, kind: Entry) -> str:
         self.count += 1
         name = f"a{self.count}"
-        self.ledger[name] = replace(OPEN, approval_id=name)
+        self.ledger[name] = replace(kind, id=name)
         self.hermes[name] = Hermes()
         return name
 
     @rule(
         target=commands,
-        name=approvals_,
+        name=asked,
         device=st.sampled_from(["d1", "d2", "d3"]),
-        choice=st.sampled_from(["once", "deny", "yes"]),
+        choice=st.sampled_from([("once", "red"), ("deny", "cancel"), ("yes", "green")]),
     )
-    def answer(self, name: str, device: str, choice: str) -> Claim | None:
-        self.count += 1
-        claim = Claim(name, device, f"r{self.count}", choice, f"c{self.count}", float(self.count))
+    def answer(self, name: str, device: str, choice: tuple[str, str]) -> Claim | None:
         entry = self.ledger[name]
+        view = VIEW if entry.kind == "approval" else ASKED
         try:
-            approvals.check(entry, replace(VIEW, approval_id=name), choice)
-        except errors.BadChoice:
+            _, _, said = answer(entry, replace(view, id=name), choice[entry.kind == "question"])
+        except (errors.BadChoice, errors.BadAnswer):
             assert entry.waits
-            assert choice == "yes"
+            assert choice == ("yes", "green")
             return None
         except errors.AlreadyResolved as error:
-            told = error.params
-        else:
-            told = None
-        if told is not None:
             assert not entry.waits
-            assert told["choice"] == (entry.choice or entry.answer)
+            told = error.params
             assert told.get("outcome") == (entry.state if entry.over else None)
+            if entry.kind == "approval":
+                assert told["choice"] == (entry.choice or entry.answer)
             return None
-        assert choice != "yes"
+        assert choice != ("yes", "green")
+        self.count += 1
+        ids = f"r{self.count}", said, f"c{self.count}"
+        claim = Claim(name, device, *ids, float(self.count), entry.kind)
         self.ledger[name] = entry.claimed(claim)
         return claim
 
@@ -180,11 +230,11 @@ class Everyone(RuleBasedStateMachine):
         """The shim runs each command at most once, and never one that it denied."""
         if claim is None or claim.command_id in self.results or claim.command_id in self.refused:
             return
-        there = self.hermes[claim.approval_id]
+        there = self.hermes[claim.id]
         if there.pending:
             there.ran.append(claim.command_id)
             there.pending = False
-            there.outcomes.append(claim.choice)
+            there.outcomes.append(claim.answer)
             self.results[claim.command_id] = None
         else:
             self.results[claim.command_id] = "not_pending"
@@ -194,7 +244,7 @@ class Everyone(RuleBasedStateMachine):
         """It may have run, and Hermes may go on waiting."""
         if claim is None or claim.command_id in self.results or claim.command_id in self.refused:
             return
-        self.hermes[claim.approval_id].ran.append(claim.command_id)
+        self.hermes[claim.id].ran.append(claim.command_id)
         self.results[claim.command_id] = "failed"
 
     @rule(claim=consumes(commands), code=st.sampled_from(["stale", "starting", "ambiguous"]))
@@ -206,29 +256,34 @@ class Everyone(RuleBasedStateMachine):
             self.refused.add(claim.command_id)
             self.results[claim.command_id] = code
         result = self.results[claim.command_id]
-        entry = self.ledger[claim.approval_id]
-        if result is not None and approvals.gives_back(result) and not entry.over:
+        entry = self.ledger[claim.id]
+        if result is not None and decisions.gives_back(result) and not entry.over:
             assert entry.claim == claim
-            self.ledger[claim.approval_id] = entry.given_back()
+            self.ledger[claim.id] = entry.given_back()
 
-    @rule(name=approvals_, device=st.sampled_from(["d1", "d2"]))
+    @rule(name=asked, device=st.sampled_from(["d1", "d2"]))
     def show(self, name: str, device: str) -> None:
         if self.ledger[name].state == "pending":
             self.ledger[name] = self.ledger[name].shown(device, 1.0)
 
-    @rule(name=approvals_)
+    @rule(name=asked)
     def time_out(self, name: str) -> None:
         there = self.hermes[name]
         if there.pending:
             there.pending = False
             there.outcomes.append("timeout")
 
-    @rule(name=approvals_)
+    @rule(name=asked)
     def report(self, name: str) -> None:
         """loomid hears of the end, which comes once."""
         there, entry = self.hermes[name], self.ledger[name]
         if there.outcomes and not entry.over:
             expired = there.outcomes == ["timeout"]
+            if entry.kind == "question":
+                cancelled = there.outcomes == ["null"]
+                outcome = "timeout" if expired else "cancelled" if cancelled else "answered"
+                self.ledger[name] = entry.ended(_end(outcome, "remote"), 2.0)
+                return
             how = frames.ApprovalResolved(
                 approval_id=name,
                 choice="deny" if expired else there.outcomes[0],
@@ -247,6 +302,8 @@ class Everyone(RuleBasedStateMachine):
                 assert entry.command_id == there.ran[0]
             if entry.state == "applied":
                 assert [entry.choice] == there.outcomes
+            if entry.state == "answered":
+                assert [entry.answer] == there.outcomes
 
 
 TestEveryone = Everyone.TestCase
