@@ -178,7 +178,7 @@ def test_memory_is_that_of_a_page(tmp_path: Path) -> None:
             place = page_of(home, Wanted(100, 64 * 1024, full=False), place).following
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < peaks[0] * 1.2, peaks
+    assert peaks[1] < peaks[0] * 2, peaks  # three times it were, if it grew
 
 
 def _many(home: Home, count: int) -> None:
