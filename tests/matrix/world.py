@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loomid.lmp import scopes
 from tests.matrix.checks import check_fields, check_run
 from tests.support.daemon import Daemon
 from tests.support.hermes import Gateway, Release
@@ -71,8 +72,8 @@ class World:
 
     @asynccontextmanager
     async def player(self, *capabilities: str) -> AsyncIterator[Player]:
-        """A newly paired phone that is connected; its device stays paired."""
-        code = await asyncio.to_thread(self.daemon.pair)
+        """A newly paired phone that is connected and may do all; its device stays paired."""
+        code = await asyncio.to_thread(lambda: self.daemon.pair(scopes=list(scopes.ALL)))
         phone = Phone(self.daemon.url, list(capabilities))
         async with phone.connect(code["qr"]["token"]) as connection:
             player = Player(self, phone, connection)
