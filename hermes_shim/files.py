@@ -39,8 +39,9 @@ def handed(path: str, message_id: str) -> str:
     """Another name of a file, or a copy, that stays when Hermes removes its own; "": neither."""
     folder = Path(state.inbox or Path(get_hermes_home(), "loomi", "files"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime)[:-COPIES]:
-        old.unlink(missing_ok=True)
+    with suppress(OSError):  # loomid, too, removes what it has taken
+        for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime)[:-COPIES]:
+            old.unlink(missing_ok=True)
     source, copy = Path(path), folder / message_id
     if not source.is_file():
         return ""

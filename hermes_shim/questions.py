@@ -33,6 +33,8 @@ class Questions:
     ) -> Any:
         """A card: the first of its call is told, for a later one the answer may be here."""
         entry = clarify_gateway._entries.get(clarify_id)
+        if entry is None:  # the session was cleared meanwhile
+            return SendResult(success=False)
         call = state.clarify.get(session_key) or SimpleNamespace(kw={}, asked=None)
         first = call.asked is None
         if first:
@@ -43,7 +45,7 @@ class Questions:
         asked.entry, asked.card = entry, asked.card + 1
         if first and not call.kw:  # no hook told of its call, so none will tell of its end
             self._look(asked)
-        if asked.answers:
+        if asked.answers and asked.card < len(asked.answers):
             _settle(entry, asked.answers[asked.card])
         return SendResult(success=True)
 

@@ -39,7 +39,8 @@ _ABOUT = ("approval_id", "question_id", "run_id", "task_id")
 @dataclass(frozen=True, slots=True)
 class Deed:
     """One thing that was done. `who` is a device id, `loomictl` for the owner, LOOMID, or how
-    it was decided elsewhere (`decided_by`); `detail` is JSON without any text."""
+    it was decided elsewhere (`decided_by`); `detail` is JSON with names and choices, and never
+    a message."""
 
     at: float
     who: str

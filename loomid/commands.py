@@ -133,12 +133,15 @@ class Commands:
             raise UnknownType
         await self._permit(device, frame.type, payload)
         if (query := self.queries.get(type(payload))) is not None:
-            return f"{frame.type}.result", await query(device, payload)
-        flight = self._join(device, frame)
-        answer = await asyncio.shield(flight.answer)
+            answer = await self._landed(self._read(frame.type, query(device, payload)))
+        else:
+            answer = await asyncio.shield(self._join(device, frame).answer)
         if isinstance(answer, PhoneError):
             raise answer
         return answer
+
+    async def _read(self, type_: str, told: Awaitable[frames.Payload]) -> Answer:
+        return f"{type_}.result", await told
 
     async def _permit(self, device: Device, type_: str, payload: frames.Payload) -> None:
         """Whether the device may ask that at all. Raises NotPermitted; that is in the audit."""

@@ -154,7 +154,8 @@ class Files:
                 await on_disk(_settle, new, self.folder / sha256)
                 await self.index.add(row, use, self._clock())
         except BaseException:
-            _unlink([new])
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                _unlink([new])
             raise
         return self._kept(row, use.name)
 
@@ -286,7 +287,7 @@ def _copy(source: Path, folder: Path, most: int) -> tuple[Path, str, int, Conten
 def _regular(source: Path) -> BinaryIO:
     try:
         handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):  # no path has a NUL
         raise BadFile(reason="gone") from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

@@ -70,6 +70,9 @@ class Intake:
                 error = str(refused.params.get("reason", refused.code))
                 log.warning("a file of the agent was not taken: %s", error)
                 return None, error
+            except Exception as error:  # noqa: BLE001 - one odd file must not end the daemon
+                log.error("a file of the agent met an error of our own: %s", type(error).__name__)
+                return None, "internal"
 
 
 def _remove(path: str) -> None:

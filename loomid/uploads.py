@@ -164,11 +164,12 @@ class Uploads:
         await self._forget(uploads)
 
     async def _forget(self, uploads: list[UploadRow]) -> None:
+        if not uploads:
+            return
+        await self._index.end([one.upload_id for one in uploads])
         for one in uploads:
             self._open.pop(one.upload_id, None)
-            (self._folder / one.upload_id).unlink(missing_ok=True)
-        if uploads:
-            await self._index.end([one.upload_id for one in uploads])
+            await on_disk((self._folder / one.upload_id).unlink, True)
 
     @asynccontextmanager
     async def _alone(self, upload_id: str, give_way: Callable[[], object]) -> AsyncIterator[None]:

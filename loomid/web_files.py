@@ -18,7 +18,15 @@ import msgspec
 from aiohttp import web
 
 from loomid import errors
-from loomid.errors import BadFrame, BadRange, PhoneError, RateLimited, TooLarge, Unauthorized
+from loomid.errors import (
+    BadFrame,
+    BadRange,
+    PhoneError,
+    RateLimited,
+    StorageFailing,
+    TooLarge,
+    Unauthorized,
+)
 from loomid.files import on_disk
 from loomid.lmp import scopes
 from loomid.lmp.ranges import part_of
@@ -204,12 +212,15 @@ class FileDoors:
             return
         file.seek(first)
         while first < end and self._hub.knows(device):
-            piece = await on_disk(file.read, min(PIECE, end - first))
-            first += len(piece)
             try:
+                piece = await on_disk(file.read, min(PIECE, end - first))
+                if not piece:  # it is shorter than it was
+                    break
+                first += len(piece)
                 async with asyncio.timeout(IDLE_S):
                     await response.write(piece)
-            except OSError:  # a timeout is one, too
+            except (OSError, StorageFailing):  # a timeout is one, too; a second head would be data
+                first = 0
                 break
         if first < end and request.transport is not None:
             request.transport.abort()

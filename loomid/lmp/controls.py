@@ -90,6 +90,10 @@ class Registry(Struct):
     def effect(self, text: str) -> str | None:
         """What a command would do that must be asked about first; None: nothing known of."""
         name, words = self._read(text)
+        # Hermes takes a text that a command carries for one, when its turn comes.
+        inner = next((at for at, word in enumerate(words) if word.startswith("/")), None)
+        if inner is not None and (does := self.effect(" ".join(words[inner:]))) is not None:
+            return does
         if name == "yolo":
             return OF_ITS_TASK
         if "--global" in words and name in _GLOBAL:

@@ -24,17 +24,21 @@ DEFAULT: Scopes = ("view", "send", "approve")
 """Of a phone that is paired without a word about it."""
 
 CHAT_COMMANDS = frozenset(
-    """background bg btw branch compact compress commands context ctx fork goal help new plan q
-    queue reset retry status steer stop title undo usage version whoami""".split()  # noqa: SIM905
+    """bg btw branch compact compress commands fork help new q queue reset status steer stop
+    title undo usage version whoami""".split()  # noqa: SIM905
 )
-"""Commands of Hermes that touch the conversation they are sent to, and nothing beyond."""
+"""Commands of Hermes that touch the conversation they are sent to, and nothing beyond. All
+releases have them: a word that one has not may be a command of its user's own. Not `retry` and
+`goal`: what they send once more, or later, Hermes takes for a command if it looks like one."""
 
 
 def _message(asked: Any) -> Scope:  # noqa: ANN401 - a SessionSend
     """Of `session.send`: Hermes has commands that approve, and some that change the gateway."""
     if not asked.command:
         return "send"
-    word = (asked.text.split() or [""])[0].lower()
+    word, *more = asked.text.lower().split() or [""]
+    if any("/" in one[:1] or one.startswith("@") for one in more):
+        return "admin"  # a text in it may be taken for a command when its turn comes
     if word in ("/approve", "/deny"):
         return "approve"
     return "send" if word.removeprefix("/") in CHAT_COMMANDS else "admin"

@@ -104,7 +104,7 @@ def content_of_parts(raw: str, limit: int) -> Content:
     """Content that Hermes stored as JSON: its texts, and what else was in it by kind and size."""
     try:
         parts = json.loads(valid_json_text(raw))
-    except ValueError:
+    except (ValueError, RecursionError):
         return Content()
     texts, attached = [], []
     for part in parts if isinstance(parts, list) else [parts]:
@@ -136,7 +136,7 @@ def calls_of(raw: str | None) -> tuple[Call, ...]:
     """The tool calls in a message; those that cannot be read are left out."""
     try:
         found = json.loads(valid_json_text(raw)) if raw else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     calls = (_call(each) for each in (found if isinstance(found, list) else []))
     return tuple(call for call in calls if call is not None)
@@ -148,7 +148,7 @@ def _call(found: object) -> Call | None:
         return None
     try:
         args = json.loads(function.get("arguments") or "{}")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         args = {}
     call_id, tool = found.get("id"), function.get("name")
     return Call(

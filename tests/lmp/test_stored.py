@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-from loomid.lmp.stored import Row, begins, calls_of, content_of, turn_of
+import pytest
+
+from loomid.lmp.stored import Row, begins, calls_of, content_of, content_of_parts, turn_of
 from loomid.lmp.text import TEXT_CHARS
 
 ASIDE = "[System: The previous response was cut off by a network error mid-stream. Continue.]"
@@ -132,3 +135,15 @@ def test_a_result_belongs_to_the_newest_call_of_that_id() -> None:
     )
     tools = [(part.part, part.result, part.status) for part in turn.parts if part.kind == "tool"]
     assert tools == [("tool:c", "one", "completed"), ("tool:c#2", "two", "failed")]
+
+
+@pytest.mark.parametrize("read", [calls_of, lambda raw: content_of_parts(raw, 100).text])
+def test_what_is_nested_too_deep_is_left_out(read: Callable[[str], object]) -> None:
+    """A model that ran away must not make a task's history unreadable."""
+    assert not read("[" * 100_000)
+
+
+def test_arguments_that_are_nested_too_deep_leave_the_call() -> None:
+    function = {"name": "terminal", "arguments": '{"a":' + "[" * 100_000}
+    (call,) = calls_of(json.dumps([{"id": "c1", "function": function}]))
+    assert (call.call_id, call.tool) == ("c1", "terminal")
