@@ -143,11 +143,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             bytes INTEGER NOT NULL, media_type TEXT, name TEXT, at REAL NOT NULL)
             WITHOUT ROWID""",
     ),
-    (  # questions beside approvals
-        "ALTER TABLE approval RENAME TO decision",
-        "ALTER TABLE decision RENAME COLUMN approval_id TO id",
-        "ALTER TABLE decision RENAME COLUMN command TO preview",
-        "ALTER TABLE decision ADD COLUMN kind TEXT NOT NULL DEFAULT 'approval'",
+    (
+        # Questions beside approvals. What is copied here is cleared in `approval` by the ledger.
+        """CREATE TABLE decision (
+            id TEXT PRIMARY KEY, kind TEXT NOT NULL, task_id TEXT, run_id TEXT,
+            preview TEXT NOT NULL, asked_at REAL NOT NULL, deadline_ts REAL, state TEXT NOT NULL,
+            shown_to TEXT, shown_at REAL, device_id TEXT, request_id TEXT, answer TEXT,
+            command_id TEXT, claimed_at REAL, choice TEXT, decided_by TEXT, ended_at REAL)""",
+        "CREATE INDEX decision_ended ON decision (ended_at)",
+        """CREATE INDEX decision_request ON decision (device_id, request_id)
+            WHERE request_id IS NOT NULL""",
+        """INSERT INTO decision SELECT approval_id, 'approval', task_id, run_id, command, asked_at,
+            deadline_ts, state, shown_to, shown_at, device_id, request_id, answer, command_id,
+            claimed_at, choice, decided_by, ended_at FROM approval""",
     ),
 )
 

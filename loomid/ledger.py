@@ -66,6 +66,7 @@ def write(line: sqlite3.Connection, events: Iterable[Event]) -> None:
 def forget(line: sqlite3.Connection, before: float) -> None:
     """Delete what ended before a time, and all but the last ENDED_KEPT."""
     line.execute(_FORGET, (before, ENDED_KEPT))
+    line.execute("DELETE FROM approval")  # what an older loomid kept; see MIGRATIONS
 
 
 def _get(line: sqlite3.Connection, name: str) -> Entry | None:
