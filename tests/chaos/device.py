@@ -202,7 +202,7 @@ class Device:
         self._amid = self._unsure = False
         self.follower.told(Told(self._lasting, self._after))
         self._lasting = []
-        if self.witness:
+        if self.witness and self._era == self._oracle.era:  # not of a loomid that is gone
             self._oracle.witness_back(self.view.digests)
             self.follower.truncated(self._oracle.history, whole=True)
 
