@@ -38,11 +38,18 @@ def start(environ: Mapping[str, str], level: int = logging.INFO) -> None:
     logging.getLogger("aiohttp.server").addFilter(_is_our_fault)
 
 
+_THEIR_FAULT = {
+    *("HttpProcessingError", "PayloadEncodingError", "RequestPayloadError"),
+    *("ClientPayloadError", "ConnectionError"),
+}
+"""Errors of a request that aiohttp could not read."""
+
+
 def _is_our_fault(record: logging.LogRecord) -> bool:
-    """Drop the tracebacks of malformed requests: anyone can send those, and they quote
-    what was sent, which may be a secret in a broken header."""
+    """Drop the tracebacks of malformed requests and broken connections: anyone can cause those,
+    and they quote what was sent, which may be a secret in a broken header."""
     error = record.exc_info[1] if record.exc_info else None
-    return not any(cls.__name__ == "HttpProcessingError" for cls in type(error).__mro__)
+    return not any(cls.__name__ in _THEIR_FAULT for cls in type(error).__mro__)
 
 
 def _journal_handler() -> logging.Handler | None:

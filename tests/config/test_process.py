@@ -179,3 +179,15 @@ def test_a_crash_of_a_part_ends_the_process(tmp_path):
         assert "RuntimeError: a bug" in daemon.log()
     finally:
         daemon.close()
+
+
+@pytest.mark.parametrize("line", ["GET /ws", "POST /health"])
+def test_a_body_that_cannot_be_unpacked_leaves_no_traceback(tmp_path, line):
+    """Else any stranger could fill the log."""
+    head = f"{line} HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"
+    with Daemon(tmp_path) as daemon:
+        with socket.create_connection(("127.0.0.1", daemon.port)) as stranger:
+            stranger.sendall(head.encode())
+            assert stranger.recv(12).startswith(b"HTTP/1.1 40")
+        assert daemon.stop() == 0
+        assert "Traceback" not in daemon.log()
