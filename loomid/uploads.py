@@ -61,6 +61,7 @@ class Uploads:
         self._index = files.index
         self._files = files
         self._clock = clock
+        self._beginning = asyncio.Lock()
         self._open: dict[str, UploadRow] = {}
         self._writing: dict[str, _Writer] = {}
 
@@ -88,17 +89,17 @@ class Uploads:
         declared = declared_type(media_type)
         with contextlib.suppress(UnknownFile):
             return Progress("", size, await self._files.find(sha256, device_id))
-        for one in self._open.values():
-            if (one.device_id, one.sha256, one.bytes) == (device_id, sha256, size):
-                return Progress(one.upload_id, _size(self._folder / one.upload_id))
-        await self._drop(self._surplus(device_id))
-        await self._files.make_room(size)
-        upload = UploadRow(
-            f"up_{secrets.token_hex(12)}", device_id, sha256, size, declared, name, self._clock()
-        )
-        await self._index.begin(upload)
-        self._open[upload.upload_id] = upload
-        return Progress(upload.upload_id, 0)
+        async with self._beginning:  # else two at once would both find nothing, and room
+            for one in self._open.values():
+                if (one.device_id, one.sha256, one.bytes) == (device_id, sha256, size):
+                    return Progress(one.upload_id, _size(self._folder / one.upload_id))
+            await self._drop(self._surplus(device_id))
+            await self._files.make_room(size)
+            upload_id = f"up_{secrets.token_hex(12)}"
+            upload = UploadRow(upload_id, device_id, sha256, size, declared, name, self._clock())
+            await self._index.begin(upload)
+            self._open[upload_id] = upload
+            return Progress(upload_id, 0)
 
     async def append(
         self,

@@ -257,7 +257,7 @@ async def _body(request: web.Request) -> bytes:
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge from None
-    except TimeoutError:
+    except (web.RequestPayloadError, OSError):  # a timeout is one, too
         raise BadFrame from None
 
 

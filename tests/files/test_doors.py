@@ -532,3 +532,14 @@ async def test_a_crash_leaves_no_litter(tmp_path: Path):
         (server.files.folder / sha256(b"hello")).unlink()
         assert (await carrier.call("GET", f"/files/{ref['attachment_id']}"))[0] == 404
         assert (await carrier.begin(b"hello"))[0] == 201, "known no more, it can be sent again"
+
+
+async def test_the_same_upload_announced_at_once_is_one(carrier: Carrier):
+    """Also of others no more are open than a device may have."""
+    begun = await asyncio.gather(*(carrier.begin(b"hello there") for _ in range(6)))
+    assert len({told["upload_id"] for _, told in begun}) == 1
+    others = await asyncio.gather(*(carrier.begin(b"%d" % n) for n in range(8)))
+    going_on = await asyncio.gather(
+        *(carrier.append(told["upload_id"], 0, b"") for _, told in others)
+    )
+    assert sum(status == 200 for status, _ in going_on) == uploads.PER_DEVICE
