@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 RATE = 200.0
-PAD = 1_000
+PAD = 500
+"""Characters a delta; of one iteration loomid keeps a million (docs/protocol.md)."""
 EVERY_S = 1 / 40
 PHASES = ("alone", "stalled", "asks alone", "asks beside a flood")
 
