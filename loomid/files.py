@@ -97,7 +97,7 @@ class Files:
     async def open(self) -> None:
         """Make the directory, and remove what a crash left in it."""
         known = await self.index.names()
-        await asyncio.to_thread(_sweep, self.folder, known)
+        await asyncio.to_thread(sweep, self.folder, known)
         await asyncio.to_thread(self.inbox.mkdir, mode=0o700, exist_ok=True)
 
     async def run(self) -> None:
@@ -222,7 +222,8 @@ async def on_disk(work: Callable[..., T], *arguments: object) -> T:
 # ── on a thread ─────────────────────────────────────────────────────────────
 
 
-def _sweep(folder: Path, known: set[str]) -> None:
+def sweep(folder: Path, known: set[str]) -> None:
+    """Make a folder, and remove from it what nobody knows of."""
     folder.mkdir(mode=0o700, exist_ok=True)
     _unlink([path for path in folder.iterdir() if path.name not in known])
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from loomid.errors import BadFile, BadRange, StorageFailing, UnknownFile
 from loomid.fileindex import UploadRow, Use
-from loomid.files import check_upload, on_disk
+from loomid.files import check_upload, on_disk, sweep
 from loomid.filetypes import declared_type
 from loomid.lmp.filenames import clean_name
 
@@ -68,7 +68,7 @@ class Uploads:
     async def open(self) -> None:
         """Go on with what there is; parts that belong to no upload are removed."""
         self._open = {one.upload_id: one for one in await self._index.uploads()}
-        await asyncio.to_thread(_sweep, self._folder, set(self._open))
+        await asyncio.to_thread(sweep, self._folder, set(self._open))
 
     async def run(self) -> None:
         """Give up what is too old, until cancelled."""
@@ -215,10 +215,3 @@ def _size(part: Path) -> int:
         return os.stat(part).st_size  # noqa: PTH116 - quick, and no path is followed further
     except FileNotFoundError:
         return 0
-
-
-def _sweep(folder: Path, known: set[str]) -> None:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for path in folder.iterdir():
-        if path.name not in known:
-            path.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
+from msgspec.structs import asdict
 
 from loomid.errors import BadFrame, UnknownModel
 from loomid.lmp import requests
@@ -238,17 +239,9 @@ class Host(Struct):
     def shown(self, gateway_id: str, version: str, request_id: str | None) -> HostInfoResult:
         """As phones are told, with loomid's own version."""
         return HostInfoResult(
+            **asdict(self) | {"load": UNSET if self.load is None else self.load},
             gateway_id=gateway_id,
             server_version=version,
-            hermes_version=self.hermes_version,
-            python=self.python,
-            os=self.os,
-            home=self.home,
-            uptime=self.uptime,
-            running=self.running,
-            disk_free=self.disk_free,
-            disk_total=self.disk_total,
-            load=UNSET if self.load is None else self.load,
             request_id=UNSET if request_id is None else request_id,
         )
 
