@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loomid.lmp.facts import GatewayLost, Tick
+from loomid.lmp.facts import GatewayLost, Tick, Unheard
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
@@ -40,7 +40,7 @@ class CatchUp:
         if arrival.n:
             new = _Behind(arrival.at, set())
             self._behind.setdefault(arrival.gateway_id, new).boots.add(arrival.boot)
-        elif type(arrival.fact) is not Tick or arrival.gateway_id not in self:
+        elif type(arrival.fact) not in (Tick, Unheard) or arrival.gateway_id not in self:
             return
         behind = self._behind[arrival.gateway_id]
         behind.at = max(behind.at, arrival.at)

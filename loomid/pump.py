@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from loomid.catchup import CatchUp
 from loomid.errors import LoomiError
-from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.facts import Arrival, Tick, Unheard
 from loomid.lmp.runs import Outcome, Runs
 from loomid.log import Batch
 
@@ -32,6 +32,10 @@ log = logging.getLogger("loomid.pump")
 TAKE = 512
 ASK_S = 2.0
 MIN_PAUSE_S = 0.001
+LOOK_S = 20.0
+"""The clock is looked at so often, whatever happens."""
+UNHEARD_S = 60.0
+"""If nothing was looked at for longer, loomid was stopped, its machine asleep, or the clock set."""
 CATCH_UP_S = 150.0
 """How long a gateway is waited for after a start; by then one that is gone counts as lost."""
 
@@ -59,6 +63,7 @@ class Pump:
         self._clock = clock
         self._want = want  # takes in a file; what became of it arrives as a fact
         self._at = 0.0  # the time of the fold; never goes back, but facts may be older: CatchUp
+        self._looked = 0.0  # when the clock was looked at last
         self._ahead = 0.0  # how far it is ahead of a clock that was set back
         self._catch_up = CatchUp()
         self._catch_up_by = 0.0
@@ -89,12 +94,13 @@ class Pump:
             self._fold(arrival)
         for runs in self.runs.values():
             runs.dropped.clear()  # counted by the loomid that they came to
-        self._catch_up.since = self._now()
+        self._catch_up.since = self._looked = self._now()
         self._catch_up_by = self._catch_up.since + CATCH_UP_S
 
     async def _step(self, group: asyncio.TaskGroup) -> None:
         """Fold what has arrived, while what was folded before is being stored."""
         batch = Batch()
+        self._look(batch)
         arrivals = self._gateways.take(TAKE)
         for arrival in arrivals:
             timely = self._timely(arrival)
@@ -141,14 +147,28 @@ class Pump:
             self.runs[gateway_id] = Runs(gateway_id, self._key, ended=ended)
         return self.runs[gateway_id]
 
+    def _look(self, batch: Batch) -> None:
+        """Nobody falls silent while we do not listen."""
+        now = self._now()
+        away, self._looked = now - self._looked, now
+        if away <= UNHEARD_S:
+            return
+        log.warning("%d s have passed unseen: stopped, asleep, or the clock was set", away)
+        self._catch_up_by += away
+        for gateway_id in self.runs:
+            self._fold_own(gateway_id, Unheard(), batch)
+
+    def _fold_own(self, gateway_id: str, fact: object, batch: Batch) -> None:
+        self._at = self._now()
+        arrival = Arrival(gateway_id, "", 0, self._at, self._at, fact)
+        batch.add(arrival, self._fold(arrival))
+
     def _tick(self, batch: Batch) -> None:
         for gateway_id, runs in self.runs.items():
             due = self._due(gateway_id, runs)
             if due is not None and due <= self._now():
                 self._catch_up.end(gateway_id)
-                self._at = self._now()
-                arrival = Arrival(gateway_id, "", 0, self._at, self._at, Tick())
-                batch.add(arrival, self._fold(arrival))
+                self._fold_own(gateway_id, Tick(), batch)
 
     def _due(self, gateway_id: str, runs: Runs) -> float | None:
         """When a tick is due."""
@@ -166,12 +186,12 @@ class Pump:
             self._ahead = self._at - clock
         return clock + self._ahead
 
-    def _pause(self) -> float | None:
-        """Seconds until something is due; None when only an arrival can bring work."""
+    def _pause(self) -> float:
+        """Seconds until something is due, if no arrival brings work before."""
         due = [self._due(name, runs) for name, runs in self.runs.items()]
         due += [self._ask_at(name, runs.wants_running) for name, runs in self.runs.items()]
-        soonest = min((at for at in due if at is not None), default=None)
-        return None if soonest is None else max(soonest - self._now(), MIN_PAUSE_S)
+        waits = (at - self._now() for at in due if at is not None)
+        return max(min([LOOK_S, *waits]), MIN_PAUSE_S)
 
     def _ask_at(self, gateway_id: str, wanted: float | None) -> float | None:
         if wanted is None or gateway_id not in self._asked:

@@ -54,6 +54,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Unheard:
+    """loomid was stopped, or its machine asleep, until now: that was no silence of Hermes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deltas:
     """Adjacent deltas of a live run, stored as one (lmp/merging): folded, it leaves the turn
     as they left it one by one."""
@@ -81,6 +86,7 @@ LOCAL: dict[str, type[Any]] = {
     "gateway.down": GatewayDown,
     "gateway.lost": GatewayLost,
     "tick": Tick,
+    "unheard": Unheard,
     "deltas": Deltas,
     "file.taken": FileTaken,
 }

@@ -14,6 +14,8 @@ from loomid.lmp.file_frames import MAX_ATTACHMENTS, AttachmentRef
 from loomid.lmp.frames import Origin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from loomid import wire
 
 KEEP_S = 3_600.0
@@ -61,6 +63,10 @@ def refs(echoed: list[dict[str, Any]] | None) -> list[AttachmentRef]:
     return found
 
 
+def _kept_for(mode: str) -> float:
+    return KEEP_COMMAND_S if mode == "command" else KEEP_S
+
+
 class Inbox:
     """Injected messages that have not become a turn (or part of one) yet."""
 
@@ -72,7 +78,6 @@ class Inbox:
         """Note a message; returns it (None: seen before) and the one it pushed out."""
         if fact.message_id in self._by_id:
             return None, None
-        keep = KEEP_COMMAND_S if fact.mode == "command" else KEEP_S
         message = Message(
             fact.message_id,
             fact.session_key,
@@ -80,7 +85,7 @@ class Inbox:
             fact.mode,
             fact.busy,
             origin_of(fact),
-            at + keep,
+            at + _kept_for(fact.mode),
         )
         queue = self._by_key.setdefault(fact.session_key, OrderedDict())
         full = queue if len(queue) >= PER_KEY else self._by_id
@@ -89,6 +94,12 @@ class Inbox:
         self._by_id[message.message_id] = message
         self._by_key.setdefault(fact.session_key, OrderedDict())[message.message_id] = message
         return message, oldest
+
+    def renew(self, at: float) -> Iterable[Message]:
+        """Keep all of them as if they had come only now; returns them."""
+        for message in self._by_id.values():
+            message.expires_at = at + _kept_for(message.mode)
+        return self._by_id.values()
 
     def get(self, message_id: str | None) -> Message | None:
         """The message of that id, if it still waits (or was a command)."""

@@ -10,7 +10,7 @@ from loomid.lmp import ids
 from loomid.lmp.asking import Asking
 from loomid.lmp.asks import ASKED_RACE_S, Asked, AskView, Done
 from loomid.lmp.endings import CANCELLED
-from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick
+from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick, Unheard
 from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen, tag_of
 from loomid.lmp.handed import Handed
 from loomid.lmp.host import BOOTS, Host
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AskView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
-_TIMELESS = frozenset({GatewayUp, GatewayDown, FileTaken})
+_TIMELESS = frozenset({GatewayUp, GatewayDown, FileTaken, Unheard})
 """Of the link, and of ourselves."""
 STARTED_RACE_S = 1.0
 """A list of running keys may miss a turn that began while it was made."""
@@ -207,6 +207,13 @@ class Runs:
         if len(self._lost) > BOOTS:
             self._release(out, f"~lost:{self._lost.popitem(last=False)[0]}")
 
+    def _unheard(self, out: Folding, _fact: Unheard) -> None:
+        for turn in self._turns:
+            turn.unheard(out)
+        for message in self._host.inbox.renew(out.at):
+            out.touched.add(message.owner)
+            self._alarms.set(message.owner, message.expires_at)
+
     def _injected(self, out: Folding, fact: wire.Injected) -> None:
         turn = next((t for t in self._turns.of_key(fact.session_key) if t.ours), None)
         if fact.mode == "steer" and fact.busy and turn is not None:
@@ -323,6 +330,7 @@ _TAKE: dict[type, Callable[..., None]] = {
     GatewayUp: Runs._gateway_up,
     GatewayDown: Runs._gateway_down,
     GatewayLost: Runs._gateway_lost,
+    Unheard: Runs._unheard,
     wire.Injected: Runs._injected,
     wire.ProcessingStarted: Runs._processing_started,
     wire.ProcessingEnded: Runs._processing_ended,

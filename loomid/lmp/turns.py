@@ -245,6 +245,16 @@ class Turn:
         self._go(out)
         return True
 
+    def unheard(self, out: Folding) -> None:
+        """Nobody has listened until now: its silence begins here."""
+        if not self.live:
+            return
+        out.touched.add(self.turn_id)
+        if self.run.begun:
+            self.last_at = out.at
+        else:
+            self.seen_at = out.at
+
     def handler_done(self, out: Folding) -> None:
         """Hermes is done with the message that this turn answers."""
         out.touched.add(self.turn_id)

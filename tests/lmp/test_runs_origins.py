@@ -29,6 +29,16 @@ def test_origin_is_the_injected_message() -> None:
     assert p.origin == Origin(device_id="dev_1", request_id="req_in2")
 
 
+def test_a_message_waits_for_its_turn_over_a_night_of_sleep() -> None:
+    d = driver()
+    d.fact(injected("in1", "do it"))
+    d.sleep(12 * 3_600)
+    d.runs = d.recovered()
+    d.facts([started(), asked()])
+    p: Any = d.events[0].payload
+    assert p.origin == Origin(device_id="dev_1", request_id="req_in1")
+
+
 def test_a_message_that_was_folded_away_does_not_pass_for_the_origin() -> None:
     d = driver()
     folded = injected("in1", "do", "steer")  # no turn of ours ran yet

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,73 +17,23 @@ from loomid import wire
 from loomid.lmp import envelope, frames
 from loomid.lmp.runs import Runs
 from loomid.vault import Vault
-from tests.support.link import Shim
 from tests.support.pumping import (
-    Half,
+    Host,
     delta,
+    ended,
     endings,
     pumping,
     session_key,
     stream_started,
+    text_of,
     turn_started,
+    types,
 )
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-class Host(Shim):
-    """A gateway that knows which sessions are running."""
-
-    keys: tuple[str, ...] = ()
-
-    silent = False
-
-    def execute(self, message: dict[str, Any]) -> None:
-        if self.silent:
-            return
-        if message["args"] == {"fact": "running"}:
-            self.link.emit("running", {"keys": list(self.keys)})
-        super().execute(message)
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    with linked(tmp_path) as one:
-        yield one
-
-
-@contextmanager
-def linked(tmp_path: Path, **fields: Any) -> Iterator[Host]:
-    one = Host(tmp_path / "hermes.sock", **fields)
-    one.link.start()
-    with closing(ClosingLink(one)):
-        yield one
-
-
-class ClosingLink:
-    def __init__(self, one: Host) -> None:
-        self.close = one.link.stop
-
-
-def types(payloads: list[frames.Payload]) -> list[str]:
-    return [frames.EVENT_NAMES[type(payload)] for payload in payloads]
-
-
-def text_of(payloads: list[frames.Payload]) -> str:
-    return "".join(one.text for one in payloads if isinstance(one, frames.RunDelta))
-
-
-def ended(payloads: list[frames.Payload]) -> bool:
-    return any(isinstance(one, frames.RunCompleted | frames.RunFailed) for one in payloads)
-
-
-def stored(half: Half, kind: str) -> bool:
-    """Whether a fact of that kind, and all that came with it, is on disk."""
-    figures = half.gateways.figures()
-    return figures.taken.get(kind, 0) > 0 and not figures.unacknowledged
 
 
 async def test_a_turn_becomes_a_run(tmp_path: Path, host: Host):
@@ -127,118 +76,6 @@ async def test_a_restart_goes_on_where_it_stopped(tmp_path: Path, host: Host):
         await until(lambda: ended(half.shown()))
         assert types(half.shown()).count("run.started") == 1
         assert half.log.projection.live_runs() == []
-
-
-async def a_failed_turn_of_cron(half: Half, host: Host) -> None:
-    """Its model call failed; it has two minutes to go on."""
-    host.link.emit("turn.started", turn_started(platform="cron") | {"session_key": None})
-    host.link.emit("stream.started", stream_started(surface="cron"))
-    failed = {"turn_id": "t1", "session_id": "s1", "call": 1, "status_code": 500, "reason": ""}
-    host.link.emit("api.failed", failed | {"retryable": True, "error": "busy"})
-    await until(lambda: stored(half, "api.failed"))
-
-
-async def test_that_loomid_was_away_is_no_silence_of_hermes(tmp_path: Path, host: Host):
-    async with pumping(tmp_path) as half:
-        await a_failed_turn_of_cron(half, host)
-        start = half.start
-    host.link.emit("delta", delta("all "))
-    host.link.emit("delta", delta("is well"))
-    for kind, body in endings("all is well"):
-        host.link.emit(kind, body)
-    async with pumping(tmp_path, clock=lambda: time.time() + 600.0) as half:
-        half.start = start
-        await until(lambda: ended(half.shown()))
-        assert "run.failed" not in types(half.shown())
-        assert text_of(half.shown()) == "all is well"
-
-
-def long_ago(host: Host, kind: str, body: dict[str, Any]) -> None:
-    """A hook that was called while loomid was away."""
-    host.link._queue.put((kind, time.time() - 600.0, body))
-
-
-async def test_an_inventory_that_a_loomid_before_us_asked_for_is_of_its_time(
-    tmp_path: Path, host: Host
-):
-    async with pumping(tmp_path, clock=lambda: time.time() - 600.0) as half:
-        await a_failed_turn_of_cron(half, host)
-        start = half.start
-    long_ago(host, "inventory", {"keys": [], "approvals": []})
-    long_ago(host, "delta", delta("all is well"))
-    for kind, body in endings("all is well"):
-        long_ago(host, kind, body)
-    async with pumping(tmp_path) as half:
-        half.start = start
-        await until(lambda: ended(half.shown()))
-        assert "run.failed" not in types(half.shown())
-
-
-async def test_a_fact_of_our_own_time_ends_the_catching_up(tmp_path: Path, host: Host):
-    async with pumping(tmp_path) as half:
-        host.link.emit("turn.started", turn_started())
-        host.link.emit("stream.started", stream_started())
-        host.link.emit("delta", delta("one"))
-        await until(lambda: text_of(half.shown()) == "one")
-        start = half.start
-    host.silent = True  # no inventory comes
-    async with pumping(tmp_path) as half:
-        half.start = start
-        await until(lambda: half.gateways.boot_of("gw1") is not None)
-        host.link.emit("delta", delta(" two"))
-        host.link.emit("delta", delta(" three"))
-        await until(lambda: text_of(half.shown()) == "one two three")
-
-
-async def test_what_a_newer_process_tells_meanwhile_has_its_own_time(tmp_path: Path):
-    """The older one was killed while loomid was away, and is not yet known to be gone."""
-    with linked(tmp_path) as host:
-        async with pumping(tmp_path) as half:
-            host.link.emit("turn.started", turn_started())
-            host.link.emit("stream.started", stream_started())
-            await until(lambda: stored(half, "stream.started"))
-            start = half.start
-    with linked(tmp_path, boot="boot2") as newer:
-        for n in range(3):
-            t, turn = time.time() + 0.001 * n, {"turn_id": f"n{n}"}
-            body = turn_started() | turn | {"session_key": f"k{n}"}
-            newer.link._queue.put(("turn.started", t, body))
-            newer.link._queue.put(("stream.started", t, stream_started() | turn))
-        async with pumping(tmp_path) as half:
-            half.start = start
-            await until(lambda: types(half.shown()).count("run.started") == 4)
-            told = half.log.read(half.start, 999)
-            begun = [one.parts for one in told if one.type == "run.started"]
-            times = {re.search(rb'"ts":([0-9.]+)', parts)[1] for parts in begun}
-            assert len(times) == 4
-
-
-async def test_an_inventory_is_not_waited_for_for_ever(tmp_path: Path, host: Host):
-    shift = 0.0
-    async with pumping(tmp_path) as half:
-        await a_failed_turn_of_cron(half, host)
-        start = half.start
-    host.silent = True
-    async with pumping(tmp_path, clock=lambda: time.time() + shift) as half:
-        half.start = start
-        await until(lambda: half.gateways.boot_of("gw1") is not None)
-        shift = 600.0
-        host.link.emit("delta", delta("another turn", "t2"))
-        await until(lambda: ended(half.shown()))
-        assert "run.failed" in types(half.shown())
-
-
-async def test_a_gateway_that_is_gone_is_not_waited_for(tmp_path: Path):
-    with linked(tmp_path) as host:
-        async with pumping(tmp_path) as half:
-            host.link.emit("turn.started", turn_started())
-            host.link.emit("stream.started", stream_started())
-            await until(lambda: stored(half, "stream.started"))
-            start = half.start
-    async with pumping(tmp_path) as half:
-        half.start = start
-        await until(lambda: ended(half.shown()))
-        assert half.shown()[-2].error == "gateway_lost"
 
 
 async def test_a_fold_that_breaks_costs_one_fact(

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from loomid import wire
-from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick
+from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick, Unheard
 from loomid.lmp.file_frames import AttachmentRef
 
 turn_ids = st.sampled_from(["s1:s1:a", "s1:s1:b", "s2:s2:c"])
@@ -107,7 +107,11 @@ taken = st.builds(
     attachment=st.none() | st.just(msgspec.convert(REF, AttachmentRef)),
     error=st.sampled_from([None, "gone"]),
 )
-local = st.one_of(ups, st.builds(GatewayDown), st.builds(GatewayLost), st.builds(Tick), taken)
+local = st.one_of(
+    ups,
+    taken,
+    *(st.builds(one) for one in (GatewayDown, GatewayLost, Tick, Unheard)),
+)
 wired = st.one_of(*(_of(cls) for cls in wire.FACTS.values()))
 frequent = st.one_of(
     *(

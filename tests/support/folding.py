@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp.facts import Arrival, Tick, Unheard
 from loomid.lmp.runs import Outcome, Runs
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Driver:
     def wait(self, seconds: float) -> list[Event]:
         """Let time pass."""
         return self.fact(Tick(), dt=seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass while loomid is asleep: no ticks."""
+        self.now += seconds
+        self._fold(Arrival(self.gateway_id, "", 0, self.now, self.now, Unheard()))
 
     def recovered(self) -> Runs:
         """What a restarted loomid would make of what is stored."""

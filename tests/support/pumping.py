@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,10 @@ from loomid.log import Log
 from loomid.pump import Pump
 from loomid.store import Store
 from loomid.vault import Vault
+from tests.support.link import Shim
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from loomid.log import Entry
 
@@ -76,6 +77,49 @@ async def pumping(
             for task in tasks:
                 task.cancel()
         await log.close()
+
+
+class Host(Shim):
+    """A gateway that knows which sessions are running."""
+
+    keys: tuple[str, ...] = ()
+
+    silent = False
+
+    def execute(self, message: dict[str, Any]) -> None:
+        if self.silent:
+            return
+        if message["args"] == {"fact": "running"}:
+            self.link.emit("running", {"keys": list(self.keys)})
+        super().execute(message)
+
+
+@contextmanager
+def linked(directory: Path, **fields: Any) -> Iterator[Host]:
+    one = Host(directory / "hermes.sock", **fields)
+    one.link.start()
+    try:
+        yield one
+    finally:
+        one.link.stop()
+
+
+def types(told: list[frames.Payload]) -> list[str]:
+    return [frames.EVENT_NAMES[type(payload)] for payload in told]
+
+
+def text_of(told: list[frames.Payload]) -> str:
+    return "".join(one.text for one in told if isinstance(one, frames.RunDelta))
+
+
+def ended(told: list[frames.Payload]) -> bool:
+    return any(isinstance(one, frames.RunCompleted | frames.RunFailed) for one in told)
+
+
+def stored(half: Half, kind: str, count: int = 1) -> bool:
+    """Whether so many facts of that kind, and all that came with them, are on disk."""
+    figures = half.gateways.figures()
+    return figures.taken.get(kind, 0) >= count and not figures.unacknowledged
 
 
 def session_key(platform: str = wire.PLATFORM) -> str:
