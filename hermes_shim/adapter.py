@@ -136,6 +136,21 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
             self._drop(self._key(event.source))
         self._tell("processing.ended", event.source, event.message_id, outcome=outcome.value)
 
+    @staticmethod
+    def spoken(event: Any) -> Any:
+        """Make an event of ours no command, whatever its text, unless we handed just that over
+        as one. Hermes makes events of its own: of what is said again, or later."""
+        ours = event.source.platform.value == PLATFORM
+        if ours and getattr(event, "ordered", None) != event.text:
+            event.allow_gateway_control = False
+            if not CONTROL:
+                event.__class__ = _Plain
+        return event
+
+    async def handle_message(self, event: Any) -> None:
+        """Hermes' internal events come here only; all others pass hook pre_gateway_dispatch."""
+        await super().handle_message(self.spoken(event))
+
     # ── commands: each returns the value of its result, or why nothing ran ──
 
     def ready(self) -> bool:
@@ -204,9 +219,9 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
             self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
-        kind = MessageEvent if CONTROL or mode == "command" else _Plain
-        more = {"allow_gateway_control": mode == "command"} if CONTROL else {}
-        return kind(text=text, source=source, message_id=message_id, **more, **(media or {}))
+        event = MessageEvent(text=text, source=source, message_id=message_id, **(media or {}))
+        event.ordered = text if mode == "command" else None
+        return self.spoken(event)
 
     async def _op_cancel(self, _id: str, session_key: str, turn_id: str, **_: Any) -> Message:
         runner, store = self.gateway_runner, self._session_store

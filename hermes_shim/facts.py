@@ -177,6 +177,11 @@ def observer(hook: str) -> Any:
     return observe
 
 
+def admit(event: Any, **_: Any) -> None:
+    """Hermes is about to look whether a message is a command."""
+    state.adapter.spoken(event)
+
+
 def watch() -> None:
     """Register our hooks once with the latest context; only the gateway process calls this.
 
@@ -187,3 +192,5 @@ def watch() -> None:
     ctx, state.ctx = state.ctx, None
     for hook in HOOKS.keys() & VALID_HOOKS if ctx else ():
         ctx.register_hook(hook, observer(hook))
+    if ctx:
+        ctx.register_hook("pre_gateway_dispatch", admit)

@@ -29,7 +29,8 @@ CHAT_COMMANDS = frozenset(
 )
 """Commands of Hermes that touch the conversation they are sent to, and nothing beyond. All
 releases have them: a word that one has not may be a command of its user's own. Not `retry` and
-`goal`: what they send once more, or later, Hermes takes for a command if it looks like one."""
+`goal`: without our plugin, Hermes takes what they send once more, or later, for a command if it
+looks like one, and 0.19 perhaps for the answer to a confirmation."""
 
 
 def _message(asked: Any) -> Scope:  # noqa: ANN401 - a SessionSend

@@ -134,6 +134,24 @@ class OtherAdapter(BasePlatformAdapter):
         events = [head, *runner._queued_events.get(session_key, ())]
         return [[e.message_id, e.text] for e in events if e]
 
+    async def do_fail_after(self, method):
+        """A method of the gateway does its work and then fails, once."""
+        runner = self.gateway_runner
+        real = getattr(runner, method)
+
+        async def failing(*args):
+            delattr(runner, method)
+            await real(*args)
+            raise OSError("failed midway")
+
+        setattr(runner, method, failing)
+
+    async def do_wake(self, chat_id, text):
+        """As /loop does it, when a time has come."""
+        loomi = self.loomi()
+        source = loomi.build_source(chat_id=chat_id, chat_type="dm", user_id="loomi")
+        await loomi.handle_message(MessageEvent(text=text, source=source, internal=True))
+
     async def do_deliver(self, chat_id, text):
         """As the cron scheduler does it."""
         from gateway.delivery import DeliveryTarget
