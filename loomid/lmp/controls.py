@@ -91,7 +91,7 @@ class Registry(Struct):
     def effect(self, text: str) -> str | None:
         """What a command would do that must be asked about first; None: nothing known of."""
         name, words = self._read(text)
-        # Hermes takes a text that a command carries for one, when its turn comes.
+        # Our plugin sees to it that a text in a command is none; one that is older does not.
         inner = next((at for at, word in enumerate(words) if word.startswith("/")), None)
         if inner is not None and (does := self.effect(" ".join(words[inner:]))) is not None:
             return does
@@ -102,11 +102,13 @@ class Registry(Struct):
         return WHOLE_GATEWAY.get(name)
 
     def _read(self, text: str) -> tuple[str, list[str]]:
-        """The command's own name and its arguments, as Hermes reads them."""
+        """The command's own name and its arguments, as Hermes reads them: it follows two of the
+        user's own to what they stand for."""
         name, words = _split(text)
         own = self._names()
-        if name not in own and self.short.get(name):
-            name, more = _split("/" + self.short[name].lstrip("/"))
+        short = {each.lower(): to for each, to in self.short.items()}
+        while name not in own and (to := short.pop(name, "")):  # each once: they may go round
+            name, more = _split("/" + to.lstrip("/"))
             words = more + words
         return own.get(name, name.replace("_", "-")), words
 

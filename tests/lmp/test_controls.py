@@ -21,6 +21,11 @@ REGISTRY = Registry(
         "again": "/restart",
         "best": "model big --global",
         "disk": "",
+        "First": "/Second big",
+        "second": "third",
+        "third": "/model --global",
+        "round": "/about",
+        "about": "/round",
         "new": "/restart",
     },
 )
@@ -50,6 +55,11 @@ REGISTRY = Registry(
         ("/new", None),  # the registry's own comes before the user's
         ("/reset", None),
         ("/disk", None),
+        ("/third", "default_model"),
+        ("/second", "default_model"),
+        ("/first", "default_model"),
+        ("/round", None),
+        ("/round /restart", "restart"),
         ("/nonsense", None),
         ("/", None),
     ],
@@ -67,7 +77,8 @@ def test_shown() -> None:
     assert (shown["new"].aliases, shown["new"].arguments) == (["reset"], "[name]")
     assert shown["new"].meaning == "Start a new session"
     whole = {name for name, each in shown.items() if each.whole_gateway is True}
-    assert whole == {"restart", "reload-mcp", "sethome", "approvals", "again", "best"}
+    own = {"again", "best", "First", "second", "third"}
+    assert whole == {"restart", "reload-mcp", "sethome", "approvals"} | own
     assert (shown["yolo"].whole_gateway, shown["yolo"].effect) == (UNSET, "approvals_off")
     assert shown["best"].effect == "default_model"
     assert shown["disk"].meaning == ""
