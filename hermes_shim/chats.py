@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.platforms.base import MessageEvent
+from hermes_state import SessionDB
 
 from .wire import PLATFORM, Message
 
@@ -22,11 +23,9 @@ class Chats:
     _key: Any
     _source: Any
 
-    async def _op_rename(
-        self, _id: str, title: str, session_key: str | None = None, session_id: str = "", **_: Any
-    ) -> Message:
+    async def _op_rename(self, _id: str, title: str, **where: Any) -> Message:
         """Give a session a title, as its user."""
-        return await self._title(self._session(session_key, session_id), title)
+        return await self._title(self._session(**where), title)
 
     async def _op_open(self, _id: str, chat_id: str, title: str | None = None, **_: Any) -> Message:
         """A chat without messages."""
@@ -48,22 +47,14 @@ class Chats:
             return {"error": "not_found"}
         return {"value": {"title": await db.get_session_title(session_id)}}
 
-    async def _op_branch(
-        self,
-        _id: str,
-        chat_id: str,
-        share: bool,
-        session_key: str | None = None,
-        session_id: str = "",
-        **_: Any,
-    ) -> Message:
+    async def _op_branch(self, _id: str, chat_id: str, share: bool, **where: Any) -> Message:
         """A chat that goes on with a session's history: with the session itself, where that may
         be shared and no chat has it, else with a copy, as /branch makes one."""
         runner, source = self.gateway_runner, self._source(chat_id)
         db, store = runner._session_db, runner.async_session_store
-        if session_key and not await self._idle(session_key):
+        if where.get("session_key") and not await self._idle(where["session_key"]):
             return {"error": "busy"}
-        old = await db.resolve_resume_session_id(self._session(session_key, session_id))
+        old = await db.resolve_resume_session_id(self._session(**where))
         row = await db.get_session(old)
         history = await store.load_transcript(old) if row else None
         if not history:
@@ -71,36 +62,40 @@ class Chats:
         share = share and self._session_store.lookup_by_session_id(old) is None
         key, new = self._key(source), old
         empty = await store.get_or_create_session(source)
-        if not share:
-            new = f"{datetime.now():%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
-            chat = {"chat_id": chat_id, "chat_type": source.chat_type, "user_id": source.user_id}
-            origin = {"parent_session_id": old, "model_config": {"_branched_from": old}}
-            more = {"model": row.get("model"), "session_key": key, **chat, **origin}
-            await db.create_session(session_id=new, source=PLATFORM, **more)
-            await self._copy(history, new)
-            title = await db.get_next_title_in_lineage(row.get("title") or "branch")
-            await db.set_session_title(new, title)
-        await store.switch_session(key, new)
-        await db.delete_session_if_empty(empty.session_id)
+        try:
+            if not share:
+                new = f"{datetime.now():%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
+                await self._copy(row, history, new, source)
+            await store.switch_session(key, new)
+        except Exception:
+            if new != old:
+                await db.delete_session(new)
+            raise
+        finally:
+            await db.delete_session_if_empty(empty.session_id)
         runner._evict_cached_agent(key)
         now = self._session_store.peek_session_id(key)
         value = {"session_key": key, "session_id": now, "shared": now == old}
         return {"value": {**value, "title": await db.get_session_title(now)}}
 
-    async def _copy(self, history: list[Message], session_id: str) -> None:
-        from hermes_state import SessionDB
-
+    async def _copy(self, old: Message, history: list[Message], new: str, source: Any) -> None:
+        db = self.gateway_runner._session_db
+        more = {"session_key": self._key(source), "chat_id": source.chat_id}
+        more |= {"chat_type": source.chat_type, "user_id": source.user_id, "model": old["model"]}
+        more |= {"parent_session_id": old["id"], "model_config": {"_branched_from": old["id"]}}
+        await db.create_session(session_id=new, source=PLATFORM, **more)
         rows = [{name: message.get(name) for name in COPIED.split()} for message in history]
         for row, message in zip(rows, history, strict=True):
             row["tool_name"] = row["tool_name"] or message.get("name")
-        db = self.gateway_runner._session_db
         if hasattr(SessionDB, "append_messages_batch"):
-            await db.append_messages_batch(session_id, rows, chunk_rows=500)
-            return
-        for row in rows:  # 0.19
-            await db.append_message(session_id=session_id, **row)
+            await db.append_messages_batch(new, rows, chunk_rows=500)
+        else:  # 0.19
+            for row in rows:
+                await db.append_message(session_id=new, **row)
+        title = await db.get_next_title_in_lineage(old["title"] or "branch")
+        await db.set_session_title(new, title)
 
-    def _session(self, session_key: str | None, session_id: str) -> str:
+    def _session(self, session_key: str | None = None, session_id: str = "", **_: Any) -> str:
         """The session that a chat has now; of one without a key, that one."""
         return str(self._session_store.peek_session_id(session_key) or session_id)
 

@@ -69,11 +69,14 @@ class Controls:
         if chat_id and (model, provider) == (default["model"], default["provider"]):
             await self._own_model(key, {"had_override": False})
         else:
-            scope = "--session" if chat_id else "--global"
-            await self._command(chat, f"/model {model} --provider {provider} {scope}")
-        if chat_id is None:  # the home chat has only lent its name
-            await self._own_model(key, own)
-            self._listed = -FRESH_S, self._listed[1]
+            scope = f"--provider {provider} " * bool(provider)
+            scope += "--session" if chat_id else "--global"
+            try:
+                await self._command(chat, f"/model {model} {scope}")
+            finally:
+                if chat_id is None:  # the home chat has only lent its name
+                    await self._own_model(key, own)
+                    self._listed = -FRESH_S, self._listed[1]
         new, asked = await self._model(where), slash_confirm.get_pending(key) is not None
         if new == old and new["model"] != model and not asked:
             return {"error": "unknown_model"}
@@ -111,13 +114,10 @@ class Controls:
         value = {"approvals": await asyncio.to_thread(_approvals), "reasoning": effort}
         value["efforts"] = list(VALID_REASONING_EFFORTS)
         if chat_id is not None:
-            entry = self._session_store.lookup_by_session_id(
-                self._session_store.peek_session_id(key)
-            )
-            kept = (
-                getattr(entry, "yolo", None) is True
-            )  # 0.22, until the next turn of a new process
-            value["yolo"] = kept or approval.is_session_yolo_enabled(key)
+            store = self._session_store
+            entry = store.lookup_by_session_id(store.peek_session_id(key))
+            kept = getattr(entry, "yolo", None)  # 0.22, until the next turn of a new process
+            value["yolo"] = kept is True or approval.is_session_yolo_enabled(key)
         return {"value": value}
 
     async def _op_set_mode(

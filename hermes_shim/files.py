@@ -118,15 +118,10 @@ class Files:
         if path:
             with suppress(OSError, shutil.Error):
                 copy = await asyncio.to_thread(handed, path, message_id)
-        said = {
-            "chat_id": chat_id,
-            "path": copy or path,
-            "ours": bool(copy),
-            "url": url,
-            "name": name or Path(path).name,
-            "caption": caption,
-            "reply_to": reply_to,
-            "metadata": plain(metadata),
-        }
+        said = {"chat_id": chat_id, "path": copy or path, "ours": bool(copy), "url": url}
+        said["name"] = name or Path(path).name
+        said["caption"] = caption
+        said["reply_to"] = reply_to
+        said["metadata"] = plain(metadata)
         self._tell("file.sent", self._source(chat_id), message_id, **said)
         return SendResult(success=True, message_id=message_id)

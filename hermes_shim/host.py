@@ -23,24 +23,19 @@ class Host:
         """The registry of slash commands, those of plugins, and the user's own short ones."""
         config = self.gateway_runner.config
         quick = getattr(config, "quick_commands", None) or {}
-        short = {name: str(said.get("target") or "") for name, said in quick.items()}
+        texts = {name: said.get("target") for name, said in quick.items() if isinstance(said, dict)}
+        short = {str(name): str(text or "") for name, text in texts.items()}
         return {"value": {"commands": await asyncio.to_thread(_commands), "short": short}}
 
     async def _op_host(self, _id: str, **_: Any) -> Message:
         """The machine and the process, and how busy they are; nothing of their environment."""
         home = get_hermes_home()
         disk = await asyncio.to_thread(shutil.disk_usage, home)
-        value = {
-            "hermes_version": hermes_version,
-            "python": platform.python_version(),
-            "os": platform.platform(),
-            "home": str(home),
-            "uptime": time.monotonic() - state.began,
-            "running": len(self.gateway_runner._running_agents),
-            "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-            "disk_free": disk.free,
-            "disk_total": disk.total,
-        }
+        value: Message = {"disk_free": disk.free, "disk_total": disk.total, "home": str(home)}
+        value |= {"hermes_version": hermes_version, "python": platform.python_version()}
+        value |= {"os": platform.platform(), "uptime": time.monotonic() - state.began}
+        value["running"] = len(self.gateway_runner._running_agents)
+        value["load"] = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
         return {"value": value}
 
 

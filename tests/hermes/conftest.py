@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.matrix.world import World
+from tests.matrix.world import World, second
 from tests.support.hermes import RELEASES, Gateway, Release, Unavailable
 from tests.support.model import Model
 from tests.support.peer import Peer
@@ -52,7 +52,11 @@ def folder() -> Iterator[Path]:
 def pair(release: Release, model: Model) -> Iterator[tuple[Gateway, Peer]]:
     """A running gateway of the release and what listens to its shim, shared by the tests."""
     with tempfile.TemporaryDirectory(prefix="lo-") as name, Peer(Path(name)) as peer:
-        gateway = Gateway(release, Path(name), model.url, peer.endpoint, other=True)
+        config = {
+            "quick_commands": {"again": {"type": "alias", "target": "/status"}, "odd": "/status"},
+            "providers": {"second": second(model.url)},
+        }
+        gateway = Gateway(release, Path(name), model.url, peer.endpoint, config, other=True)
         try:
             gateway.start()
             peer.until(lambda: peer.hellos, 10, "the shim's hello")

@@ -25,6 +25,12 @@ APPROVAL_S = 6
 _serial = itertools.count(1)
 
 
+def second(url: str) -> dict[str, Any]:
+    """The configuration of another provider of models."""
+    models: dict[str, Any] = {"m2": {}, "m3": {}}
+    return {"name": "Second", "api": f"{url}/second", "api_key": "test", "models": models}
+
+
 class World:
     """A gateway, a daemon and what they need; used with `with`, shared by scenarios."""
 
@@ -41,14 +47,7 @@ class World:
             other=True,
             config={
                 "approvals": {"timeout": APPROVAL_S, "gateway_timeout": APPROVAL_S},
-                "providers": {
-                    "second": {
-                        "name": "Second",
-                        "api": f"{model.url}/second",
-                        "api_key": "test",
-                        "models": {"m2": {}, "m3": {}},
-                    }
-                },
+                "providers": {"second": second(model.url)},
             },
         )
         self.seen: set[str] = set()
