@@ -207,7 +207,9 @@ class Entry:
 
     def refusal(self) -> AlreadyResolved:
         """What an answer hears that came too late: all that is known (docs/protocol.md)."""
-        asked, counts = self.kind == "question", self.state in ("claimed", "answered")
+        asked = self.kind == "question"
+        # Of one that is over, what was claimed counts unless another's answer came first.
+        counts = self.state in ("claimed", "answered") and self.by == self.device_id
         error = AlreadyResolved(
             state=self.state,
             choice=None if asked else self.choice if self.over else self.answer,

@@ -13,7 +13,7 @@ from msgspec import UNSET, structs
 from loomid import errors, wire
 from loomid.lmp import approvals, decisions, frames, questions
 from loomid.lmp.asks import AskView
-from loomid.lmp.decisions import Claim, Entry, IllegalMove, State
+from loomid.lmp.decisions import OWNER, Claim, Entry, IllegalMove, State
 
 PLACE = {"shim_id": "s1", "boot": "b1", "session_key": "k", "run_id": None, "task_id": None}
 VIEW = AskView(
@@ -106,6 +106,15 @@ def test_a_question_is_answered_like_an_approval() -> None:
     late = claimed.ended(_end("timeout", "timeout"), 9.0)
     assert _check(late, ASKED, "blue") == (
         "already_resolved {'state': 'timeout', 'outcome': 'timeout', 'decided_by': 'timeout'}"
+    )
+    at_hermes = claimed.ended(_end("answered", "local"), 9.0)
+    assert _check(at_hermes, ASKED, "blue") == (
+        "already_resolved {'state': 'answered', 'outcome': 'answered', 'decided_by': 'local'}"
+    )
+    owner = QUESTION.claimed(replace(CLAIM, device_id=OWNER, answer=said, kind="question"))
+    assert _check(owner.ended(_end("answered", "local"), 9.0), ASKED, "blue") == (
+        f"already_resolved {{'state': 'answered', {answers}, 'outcome': 'answered',"
+        " 'decided_by': 'local'}"
     )
 
 
