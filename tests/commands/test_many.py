@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from loomid.errors import GatewayOffline
 from tests.support.answering import PHONE, Host, Side
 from tests.support.waiting import until
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 PHONES, EACH = 40, 16
 
 
+@pytest.mark.timeout(240)
 async def test_all_that_a_killed_loomid_had_sent_ran_once(
     tmp_path: Path, make_host: Callable[..., Host]
 ) -> None:
@@ -48,7 +51,8 @@ async def test_all_that_a_killed_loomid_had_sent_ran_once(
     host.silent.clear()
     for command in host.commands[:]:
         host.answer(command)
-    async with Side(tmp_path, patience_s=50.0) as side:
+    # A result that got lost on its way would not come before the phones lose patience.
+    async with Side(tmp_path, patience_s=60.0, deadline_s=90.0) as side:
         await until(lambda: side.gateways.boot_of("gw1") == "boot1")
         async with asyncio.TaskGroup() as group:
             for one in asks:
