@@ -40,7 +40,7 @@ class Questions:
         if first:
             card = {"question": question, "choices": choices, "multi_select": False}
             card["multi_select"] = getattr(entry, "multi_select", False)
-            call.asked = self._ask("clarify", session_key, _cards(call.kw, card), call.kw)
+            call.asked = self._ask("clarify", session_key, entry, _cards(call.kw, card), call.kw)
         asked = call.asked
         asked.entry, asked.card = entry, asked.card + 1
         if first and not call.kw:  # no hook told of its call, so none will tell of its end
@@ -58,8 +58,8 @@ class Questions:
             if not entry or entry["confirm_id"] != confirm_id:
                 return SendResult(success=False)
             card = {"question": message, "choices": ["once", "always", "cancel"]}
-            asked = self._ask("confirm", session_key, [card | {"multi_select": False}], {}, title)
-            asked.entry, run = entry, entry["handler"]
+            cards, run = [card | {"multi_select": False}], entry["handler"]
+            asked = self._ask("confirm", session_key, entry, cards, {}, title)
             asked.chat_id, asked.reply_to = chat_id, state.commands.get(session_key)
 
             async def decided(choice: str) -> Any:
@@ -80,9 +80,9 @@ class Questions:
             stale = slash_confirm.clear_if_stale(asked.key)
             ended(asked, "timeout" if stale else "cancelled")
 
-    def _ask(self, kind: str, key: str, cards: Any, kw: Message, title: str = "") -> Any:
+    def _ask(self, kind: str, key: str, entry: Any, cards: Any, kw: Any, title: str = "") -> Any:
         asked = SimpleNamespace(id=f"q{next(state.serial)}", kind=kind, key=key, cards=cards)
-        asked.answers, asked.command, asked.card, asked.entry = None, None, -1, None
+        asked.answers, asked.command, asked.card, asked.entry = None, None, -1, entry
         state.questions[asked.id] = asked
         wait = clarify_gateway.get_clarify_timeout()
         timeout = wait if kind == "clarify" else slash_confirm.DEFAULT_TIMEOUT_SECONDS
@@ -149,7 +149,7 @@ def _said(card: Message, answer: Message) -> str:
 def _settle(entry: Any, said: str) -> bool:
     """Answer a card that waits. 0.19 would let a second answer take the first one's place."""
     with clarify_gateway._lock:
-        if not entry or entry.clarify_id not in clarify_gateway._entries or entry.event.is_set():
+        if entry.clarify_id not in clarify_gateway._entries or entry.event.is_set():
             return False
         return bool(clarify_gateway.resolve_gateway_clarify(entry.clarify_id, said))
 
