@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.answering import Host, Side
+from tests.support.answering import BEAT_S, Host, Side
 from tests.support.daemon import Daemon
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def make_host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
     made: list[Host] = []
 
     def make(gateway_id: str = "gw1", boot: str = "boot1") -> Host:
-        made.append(Host(tmp_path / "h.sock", gateway_id, boot))
+        made.append(Host(tmp_path / "h.sock", gateway_id, boot, beat_s=BEAT_S))
         return made[-1]
 
     yield make

@@ -8,6 +8,8 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.answering import Host
 from tests.support.daemon import Daemon
 from tests.support.deciding import WAIT_S, find, phones
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     import subprocess
 
     from tests.support.phone import Connection, Got
+
+pytestmark = pytest.mark.timeout(240)  # ten processes in a test, each slow on a busy machine
 
 COUNT = 12
 RED = [{"id": "q0", "selected": ["red"]}]
@@ -53,6 +57,11 @@ async def by_owner(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[s
     return await asyncio.to_thread(loomictl, daemon.runtime_dir, "answer", *words)
 
 
+def won(done: subprocess.CompletedProcess[str], said: str = "Answered.") -> bool:
+    """Whether loomictl says that its answer counts; on a busy machine Hermes may be slow to say."""
+    return done.returncode == 0 and done.stdout.startswith((said, "Accepted;"))
+
+
 async def listed(daemon: Daemon) -> dict[str, dict[str, Any]]:
     found = await asyncio.to_thread(loomictl, daemon.runtime_dir, "questions", "--json")
     return {one["question_id"]: one for one in json.loads(found.stdout)["questions"]}
@@ -76,8 +85,7 @@ async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, stan
 
         async def owner(i: int) -> tuple[int, bool]:
             done = await by_owner(daemon, names[i], "2")
-            won = done.stdout.startswith(("Answered.", "Accepted;"))  # Hermes may be slow to say
-            assert won or "decided already" in done.stderr
+            assert won(done) or "decided already" in done.stderr
             return i, done.returncode == 0
 
         taps = [one(i, "red") for i in range(COUNT)]
@@ -247,7 +255,8 @@ async def test_loomictl_shows_all_that_is_asked_and_answers_it(
         wrong = await by_owner(daemon, name, "1", "S,S", "x")
         assert (wrong.returncode, "duplicate" in wrong.stderr) == (1, True)
         done = await by_owner(daemon, name.removeprefix("qst_")[:8], "2", "S, 3", "a present")
-        assert (done.returncode, done.stdout) == (0, "Answered.\n")
+        assert won(done)
+        await find(phone, "question.resolved", question_id=name)
         assert stand_in.ops("answer")[0].args["answers"] == [
             {"selected": [1]},
             {"selected": [0, 2]},
@@ -256,6 +265,7 @@ async def test_loomictl_shows_all_that_is_asked_and_answers_it(
         late = await by_owner(daemon, name, "--cancel")
         assert (late.returncode, "decided_by: local" in late.stderr) == (1, True)
         stand_in.question("s2", questions=[card("Again?")])
-        cancelled = await by_owner(daemon, await asked(phone, "Again?"), "--cancel")
-        assert (cancelled.returncode, cancelled.stdout) == (0, "Cancelled.\n")
+        name = await asked(phone, "Again?")
+        assert won(await by_owner(daemon, name, "--cancel"), "Cancelled.")
+        await find(phone, "question.resolved", question_id=name, outcome="cancelled")
         assert daemon.status()["pending_questions"] == 0

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from loomid.lmp.decisions import Entry
 
 BEAT_S = 0.5
+"""Of a `Side`."""
 LIMITS = frames.Limits(
     max_frame_bytes=1 << 20, max_text_chars=1000, max_inline_bytes=1 << 19, max_file_bytes=1 << 22
 )
@@ -48,10 +49,19 @@ def key_of(chat: str) -> str:
 
 
 class Host:
-    """A gateway process. `errors` and `silent` are per op; `sessions` is its session list."""
+    """A gateway process. `errors` and `silent` are per op; `sessions` is its session list.
+
+    `beat_s` is that of loomid's side, or each would take the other for silent.
+    """
 
     def __init__(
-        self, socket: Path, gateway_id: str = "gw1", boot: str = "boot1", **said: Any
+        self,
+        socket: Path,
+        gateway_id: str = "gw1",
+        boot: str = "boot1",
+        *,
+        beat_s: float = wire.BEAT_S,
+        **said: Any,
     ) -> None:
         self.gateway_id, self.boot = gateway_id, boot
         self.commands: list[wire.Command] = []
@@ -73,7 +83,7 @@ class Host:
             ),
             [f"ipc://{socket}"],
             lambda: self,
-            beat_s=BEAT_S,
+            beat_s=beat_s,
         )
 
     def ops(self, op: str) -> list[wire.Command]:

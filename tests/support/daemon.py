@@ -15,7 +15,7 @@ from typing import Any
 from loomid.adminclient import AdminClient
 
 ROOT = Path(__file__).parents[2]
-START_S = 20.0
+START_S = 50.0
 STOP_S = 5.0
 
 
