@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loomid.errors import PhoneError
+from tests.chaos import answers
+from tests.support.view import asked_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,8 @@ class Ask:
     restored: int
     """How often an earlier database had been put in place when it was first made."""
     answers: list[Answer] = field(default_factory=list)
+    wrong: bool = False
+    """It is no answer to its question."""
     waits: bool = False
     """It was made on the connection that is there, and not answered on it."""
 
@@ -67,11 +71,11 @@ class Asking:
         """What the next request will be called."""
         return f"{self._name}-{len(self.asks)}"
 
-    def new(self, type_: str, **payload: Any) -> Ask:
+    def new(self, type_: str, /, *, wrong: bool = False, **payload: Any) -> Ask:
         """A request under a new id."""
         request_id = self.next_id
         ask = self.asks[request_id] = Ask(
-            type_, {**payload, "request_id": request_id}, self.restored
+            type_, {**payload, "request_id": request_id}, self.restored, wrong=wrong
         )
         return ask
 
@@ -102,6 +106,8 @@ class Asking:
         self._truth.read()
         if ask.type == "session.send":
             self._sent(request_id, ask, answer)
+        if (not code and ask.wrong) or (code == "bad_answer" and not ask.wrong):
+            self._violated("wrong answer", request_id=request_id, code=code)
         ask.answers.append(answer)
         return code
 
@@ -119,12 +125,15 @@ class Asking:
             self._violated("another answer", **where, before=before[-1].code)
 
     def choices(self) -> Iterator[tuple[str, str]]:
-        """(approval, choice) of the answers that may have been carried out."""
+        """(approval, choice) or (question, what was said) of the answers that may have been
+        carried out."""
         for ask in self.asks.values():
             # (An earlier database may not know any more what was accepted.)
             counts = [not one.nothing_ran and one.code != VOID for one in ask.answers] or [True]
-            if ask.type == "approval.resolve" and any(counts):
-                yield ask.payload["approval_id"], ask.payload["choice"]
+            if any(counts) and ask.type == "approval.resolve":
+                yield asked_id(ask.payload), ask.payload["choice"]
+            elif any(counts) and ask.type in {"question.answer", "question.cancel"}:
+                yield asked_id(ask.payload), answers.said(ask.payload.get("answers"))
 
     def conclude(self, restored_at: list[int]) -> None:
         """All is quiet. `restored_at`: lines of the journal where earlier databases came."""

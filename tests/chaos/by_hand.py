@@ -42,6 +42,20 @@ def resolved(seq: int, outcome: str, choice: str, by: str, **more: Any) -> Frame
     return frame(seq, "approval.resolved", **payload, **more)
 
 
+QUESTIONS: list[dict[str, Any]] = [
+    {"id": "q0", "question": "call_1 which?", "options": [{"label": "red"}, {"label": "blue"}]}
+]
+
+
+def question(seq: int, **more: Any) -> Frame:
+    return frame(seq, "question.required", question_id="q1", questions=QUESTIONS, **more)
+
+
+def closed(seq: int, outcome: str, by: str, **more: Any) -> Frame:
+    payload = {"question_id": "q1", "outcome": outcome, "decided_by": by}
+    return frame(seq, "question.resolved", **payload, **more)
+
+
 class Bench:
     """A witness and a phone that are fed by hand; `found` has what was violated."""
 
@@ -99,6 +113,22 @@ class Bench:
 
     def decide(self, choice: str, command_id: str | None = None) -> None:
         self.fact("approval.done", approval_id="a_call_1", choice=choice, command_id=command_id)
+
+    def ask_question(self) -> None:
+        """The host's side of the question."""
+        choices = ["red (Recommended)", "blue"]
+        cards = [{"question": "call_1 which?", "choices": choices, "multi_select": False}]
+        self.fact("question.asked", question_id="q_call_1", questions=cards)
+
+    def answer(self, command_id: str, place: int | None) -> None:
+        """A command that answers it so; None cancels it."""
+        answers = None if place is None else [{"selected": [place]}]
+        args = {"question_id": "q_call_1", "answers": answers}
+        self.truth.take({"boot": "b", "run": command_id, "op": "answer", "args": args})
+
+    def close(self, outcome: str, command_id: str | None = None) -> None:
+        told = {"question_id": "q_call_1", "outcome": outcome, "command_id": command_id}
+        self.fact("question.done", **told)
 
     def inject(self, command_id: str, request_id: str = "p-0") -> None:
         args = {"device_id": "p", "request_id": request_id}

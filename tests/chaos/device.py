@@ -6,9 +6,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.frame import EVENTS, LASTING, Frame
+from tests.chaos.frame import ASKING, EVENTS, LASTING, Frame
 from tests.chaos.history import Follower, History, Seen, Told
-from tests.support.view import View
+from tests.support.view import View, asked_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,7 @@ class Device:
         self._top = 0  # the highest seq of its life
         self._seen: OrderedDict[int, int] = OrderedDict()  # seq → content
         self._here = 0  # the last seq of this connection
+        self._again: set[str] | None = None  # what it was asked on this connection, until judged
         self._amid = False  # a snapshot has begun and is not complete
         self._unsure = False  # the last snapshot was cut off
         self._lasting: list[int] = []
@@ -124,6 +125,7 @@ class Device:
             self._top = 0
         known = said.how in {"right", "lower"} and not self._unsure and era == self._era
         self._here = frame.seq
+        self._again = set()
         self._era = era
         self._lasting = []
         if truncated:
@@ -159,10 +161,12 @@ class Device:
         """Any frame after hello.ok."""
         self.frames += 1
         self._number(frame)
+        if frame.type in ASKING and self._again is not None:
+            self._again.add(asked_id(frame.payload))
         if frame.type == "snapshot.done":
             self._complete()
         elif frame.type not in EVENTS:
-            pass
+            self._asked_again()
         elif frame.replay:
             self._told(frame)
         else:
@@ -187,13 +191,21 @@ class Device:
         if len(self._seen) > SEEN_KEPT:
             self._seen.popitem(last=False)
 
+    def _asked_again(self) -> None:
+        """All that waits comes again on each connection, before the first answer to it."""
+        if self._again is not None:
+            missing = self.view.approvals.keys() - self._again
+            if missing:
+                self._violated("not asked again", device=self.name, missing=sorted(missing))
+            self._again = None
+
     def _told(self, frame: Frame) -> None:
-        """What is told again: of a snapshot, or an approval that still waits."""
+        """What is told again: of a snapshot, or what still waits."""
         if frame.type in LASTING:
             self._lasting.append(frame.content)
         else:
             self.view.apply(frame.type, frame.payload)
-        if not self._amid and frame.type != "approval.required":
+        if not self._amid and frame.type not in ASKING:
             self._violated("replay", device=self.name, type=frame.type)
 
     def _complete(self) -> None:

@@ -7,12 +7,17 @@ from typing import Any
 
 from tests.support.view import RUN_ENDS
 
-LASTING = RUN_ENDS | {"approval.resolved", "notification"}
-EVENTS = LASTING | {
-    *("run.started", "run.input", "run.delta", "run.text", "run.interim"),
-    *("run.tool_started", "run.tool_finished"),
-    *("approval.required", "gateway.status", "task.updated"),
-}
+ASKING = frozenset({"approval.required", "question.required"})
+LASTING = RUN_ENDS | {"approval.resolved", "question.resolved", "notification"}
+EVENTS = (
+    LASTING
+    | ASKING
+    | {
+        *("run.started", "run.input", "run.delta", "run.text", "run.interim"),
+        *("run.tool_started", "run.tool_finished"),
+        *("gateway.status", "task.updated"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,14 @@ from typing import Any
 
 from hermes_shim.link import Link
 from loomid import wire
-from tests.chaos.play import Approvals, Play
+from tests.chaos.play import Asks, Play
 from tests.support.host import identity
 
 GATEWAY = "chaos"
 KEY = "agent:main:{}:dm:{}"
 SESSIONS = 6
 """Chats on another surface, in which the host itself has turns."""
-ENTRY_POINTS = {"inject", "cancel", "approve", "running", "sessions"}
+ENTRY_POINTS = {"inject", "cancel", "approve", "answer", "running", "sessions"}
 
 
 class Journal:
@@ -99,13 +99,15 @@ class Host:
         self.rng = Random(seed)
         self.journal = Journal(journal, self.boot)
         self.sessions: dict[str, Session] = {}
-        self.approvals = Approvals(self.emit)
+        self.approvals = Asks(self.emit, "approval", "deny")
+        self.questions = Asks(self.emit, "question", "cancelled")
         self.resting = asyncio.Event()
         self.n = 0
         self.serial = 0
         more = {
             "name": "Chaos",
             "hooks": ["on_stream_delta"],
+            "ops": sorted(ENTRY_POINTS),
             "home_key": self.key("loomi", "home"),
         }
         self.link = WatchedLink(identity(GATEWAY, self.boot, **more), [endpoint], lambda: self)
@@ -168,10 +170,17 @@ class Host:
             raise Refusal("not_pending")
         return {"applied": True}
 
+    def _answer(self, id_: str, question_id: str, answers: Any, **_: Any) -> dict[str, Any]:
+        outcome = "cancelled" if answers is None else "answered"
+        if not self.questions.decide(question_id, outcome, id_):
+            raise Refusal("not_pending")
+        return {"applied": True}
+
     def _running(self, _id: str, fact: str, **_: Any) -> dict[str, Any]:
         keys = [key for key, session in self.sessions.items() if session.turn_id is not None]
         if fact == "inventory":
-            self.emit(wire.Inventory(keys, list(self.approvals.pending)))
+            asked = list(self.approvals.pending), list(self.questions.pending)
+            self.emit(wire.Inventory(keys, *asked))
         else:
             self.emit(wire.Running(keys))
         return {"keys": keys}
@@ -231,6 +240,7 @@ class Host:
         told = False
         while True:
             self.approvals.hurry()
+            self.questions.hurry()
             busy = any(s.turn_id is not None or s.waiting for s in self.sessions.values())
             if not busy and not told:
                 self.journal.note(rest=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loomid.wire import PLATFORM
+from tests.chaos import answers
+from tests.support.view import asked_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,13 +41,18 @@ class Turn:
 
 @dataclass(slots=True)
 class Asked:
-    """One approval as the host told it."""
+    """One approval or question as the host told it."""
 
     boot: str
     line: int
     asked_n: int
-    choice: str | None = None
+    cards: list[dict[str, Any]] | None
+    """Of a question."""
+    how: str | None = None
+    """What was decided of an approval, or the outcome of a question."""
     command_id: str | None = None
+    answer: str = ""
+    """What that command said."""
     done_n: int = 0
 
 
@@ -79,7 +86,8 @@ class Truth:
         self.rested = False
         self.turns: dict[str, Turn] = {}
         """by the mark in their prompts and texts"""
-        self.approvals: dict[str, Asked] = {}
+        self.asked: dict[str, Asked] = {}
+        """Approvals and questions, by the host's ids."""
         self.commands: dict[str, list[Ran]] = defaultdict(list)
         self.injected: dict[tuple[str, str], list[Ran]] = defaultdict(list)
         """(device, request) → the commands that brought it"""
@@ -126,14 +134,22 @@ class Truth:
             case "turn.started":
                 what = body["turn_id"], self.lines, body["text"], body["platform"]
                 self.turns[mark_of(body["turn_id"])] = Turn(boot, *what)
-            case "approval.asked":
-                self.approvals[body["approval_id"]] = Asked(boot, self.lines, n)
-            case "approval.done":
-                asked = self.approvals[body["approval_id"]]
-                asked.choice, asked.command_id = body["choice"], body["command_id"]
-                asked.done_n = n
+            case "approval.asked" | "question.asked":
+                self.asked[asked_id(body)] = Asked(boot, self.lines, n, body.get("questions"))
+            case "approval.done" | "question.done":
+                self._done(self.asked[asked_id(body)], n, body)
             case _ if (turn := self.turns.get(mark_of(body.get("turn_id", "")))) is not None:
                 _of_turn(turn, n, kind, body)
+
+    def _done(self, asked: Asked, n: int, body: dict[str, Any]) -> None:
+        asked.how = body["choice"] if asked.cards is None else body["outcome"]
+        asked.command_id, asked.done_n = body["command_id"], n
+        if asked.command_id is None:
+            return
+        asked.answer = asked.how
+        if asked.cards is not None:
+            args = self.commands[asked.command_id][0].args
+            asked.answer = answers.placed(asked.cards, args["answers"])
 
 
 def mark_of(turn_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether what the witness sees is what the host did: runs, approvals and commands.
+"""Whether what the witness sees is what the host did: runs, approvals, questions and commands.
 
 What loomid never had cannot be seen: facts in the memory of a killed host that loomid had not
 acknowledged count as not emitted (the host's journal has the acknowledgements that it got).
@@ -12,7 +12,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.support.view import RUN_ENDS
+from tests.chaos import answers
+from tests.support.view import RUN_ENDS, asked_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,9 +41,9 @@ class Judge:
         self._line = 0  # of the journal: what began before may have been lost
         self._began: dict[str, str] = {}  # run → mark, in this era
         self._ended: set[str] = set()
-        self._asked: dict[str, str] = {}  # approval → the host's id, in this era
+        self._asked: dict[str, str] = {}  # approval or question → the host's id, in this era
         self._resolved: set[str] = set()
-        self._names: dict[str, str] = {}  # the host's id of an approval → the phones'
+        self._names: dict[str, str] = {}  # the host's id of either → the phones'
         self._judged: set[str] = set()  # marks of turns that were seen to their end
 
     def new_era(self) -> None:
@@ -71,10 +72,10 @@ class Judge:
                 self.truth.read()
                 self._end(type_, payload, ended)
             case "approval.required":
-                name = "a_" + payload["command"].removeprefix(COMMAND)
-                self._asked[payload["approval_id"]] = name
-                self._names[name] = payload["approval_id"]
-            case "approval.resolved":
+                self._ask(payload, "a_" + payload["command"].removeprefix(COMMAND))
+            case "question.required":
+                self._ask(payload, "q_" + payload["questions"][0]["question"].split()[0])
+            case "approval.resolved" | "question.resolved":
                 self._decided(payload)
 
     # ── runs ────────────────────────────────────────────────────────────────
@@ -131,56 +132,66 @@ class Judge:
                 where = {"turn": turn.turn_id, "call": call, "channel": channel}
                 self._violated("wrong text", **where, **_difference(seen, true))
 
-    # ── approvals ───────────────────────────────────────────────────────────
+    # ── approvals and questions ─────────────────────────────────────────────
+
+    def _ask(self, payload: dict[str, Any], name: str) -> None:
+        self._asked[asked_id(payload)] = name
+        self._names[name] = asked_id(payload)
 
     def _decided(self, payload: dict[str, Any]) -> None:
-        approval_id = payload["approval_id"]
-        if approval_id in self._resolved:
-            self._violated("twice", what="approval.resolved", approval_id=approval_id)
-        self._resolved.add(approval_id)
-        self.counts[f"approvals {payload['outcome']}"] += 1
-        self.told(approval_id, payload)
+        name = asked_id(payload)
+        if name in self._resolved:
+            self._violated("twice", what="its end", asked=name)
+        self._resolved.add(name)
+        kind = "approvals" if "approval_id" in payload else "questions"
+        self.counts[f"{kind} {payload['outcome']}"] += 1
+        self.told(name, payload)
 
-    def told(self, approval_id: str, said: dict[str, Any]) -> None:
-        """A phone was told what became of an approval: by an event, or for its late answer."""
+    def told(self, name: str, said: dict[str, Any]) -> None:
+        """A phone was told what became of one: by an event, or for its late answer."""
         self.truth.read()
-        asked = self.truth.approvals.get(self._asked.get(approval_id, ""))
+        asked = self.truth.asked.get(self._asked.get(name, ""))
         if asked is None or asked.line <= self._line or "outcome" not in said:
             return
-        is_true = (said["outcome"], said["choice"], said["decided_by"]) == self._outcome(asked)
+        true = self._outcome(asked)
+        is_true = true is not None and true.items() <= said.items()
         if said["outcome"] == "lost":
             had = 0 < asked.done_n <= self.truth.acked.get(asked.boot, 0)
             is_true = asked.boot in self.dead and not had
+        elif asked.how == "answered" and "state" in said:  # a late answer hears which one counts
+            counts = answers.said(said["answers"]) if "answers" in said else ""
+            is_true = is_true and counts == asked.answer
         if not is_true:
-            true = self._outcome(asked)
-            self._violated("wrong outcome", approval_id=approval_id, said=said, true=true)
+            self._violated("wrong outcome", asked=name, said=said, true=true, answer=asked.answer)
 
     @staticmethod
-    def _outcome(asked: Asked) -> tuple[str, str, str] | None:
+    def _outcome(asked: Asked) -> dict[str, str] | None:
         """What the host says became of it; None: it still waits."""
-        if asked.choice is None:
+        if asked.how is None:
             return None
         by = "local" if asked.command_id is None else "remote"
-        if asked.choice in APPLIED:
-            return "applied", APPLIED[asked.choice], by
-        if asked.choice == "timeout":
-            return "expired", "deny", "timeout"
-        return "cancelled", "deny", by
+        if asked.cards is not None:
+            return {"outcome": asked.how, "decided_by": "timeout" if asked.how == "timeout" else by}
+        if asked.how in APPLIED:
+            return {"outcome": "applied", "choice": APPLIED[asked.how], "decided_by": by}
+        if asked.how == "timeout":
+            return {"outcome": "expired", "choice": "deny", "decided_by": "timeout"}
+        return {"outcome": "cancelled", "choice": "deny", "decided_by": by}
 
     # ── at the end ──────────────────────────────────────────────────────────
 
     def answers(self, given: dict[str, set[str]], restored_at: Sequence[int]) -> None:
-        """`given`: what phones answered to each approval and were not told to be void.
+        """`given`: what phones answered to each of them and were not told to be void.
 
         A database from before an answer calls it so, though it was carried out.
         """
-        for name, asked in self.truth.approvals.items():
-            approval_id = self._names.get(name)
-            if asked.command_id is None or approval_id is None:
+        for name, asked in self.truth.asked.items():
+            told = self._names.get(name)
+            if asked.command_id is None or told is None:
                 continue
             forgotten = asked.line <= max(restored_at, default=0)
-            if not forgotten and asked.choice not in given.get(approval_id, ()):
-                self._violated("untrue answer", approval_id=approval_id, true=asked.choice)
+            if not forgotten and asked.answer not in given.get(told, ()):
+                self._violated("untrue answer", asked=told, true=asked.answer)
 
     def conclude(self, restored_at: Sequence[int]) -> None:
         """All is quiet: nothing that loomid acknowledged may be missing. `restored_at`: lines
@@ -194,7 +205,7 @@ class Judge:
         for name in self._began.keys() - self._ended:
             self._violated("lost", what="the end of a run", run_id=name)
         for name in self._asked.keys() - self._resolved:
-            self._violated("lost", what="approval.resolved", approval_id=name)
+            self._violated("lost", what="the end of what was asked", asked=name)
         for command_id, ran in self.truth.commands.items():
             if len(ran) > 1:
                 self._violated("ran twice", command_id=command_id, op=ran[0].op)
@@ -202,14 +213,14 @@ class Judge:
         self.counts["commands run"] = len(self.truth.commands)
 
     def _answered_once(self, restored_at: Sequence[int]) -> None:
-        """At most one answer to an approval left loomid, as far as its database can know."""
+        """At most one answer to each left loomid, as far as its database can know."""
         answered: dict[str, list[int]] = {}
         for ran in (one for commands in self.truth.commands.values() for one in commands):
-            if ran.op == "approve":
-                answered.setdefault(ran.args["approval_id"], []).append(ran.line)
+            if ran.op in {"approve", "answer"}:
+                answered.setdefault(asked_id(ran.args), []).append(ran.line)
         for name, lines in answered.items():
             if len(lines) > 1 + sum(lines[0] < line < lines[-1] for line in restored_at):
-                self._violated("ran twice", op="approve", approval=name, times=len(lines))
+                self._violated("ran twice", what="an answer", asked=name, times=len(lines))
 
 
 def _mark_in(shown: Run) -> str:

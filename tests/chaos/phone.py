@@ -11,8 +11,10 @@ import aiohttp
 import msgspec
 
 from loomid.lmp import envelope
+from tests.chaos import answers
 from tests.chaos.asking import Asking
 from tests.chaos.frame import Frame
+from tests.support.view import asked_id
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -25,6 +27,7 @@ PATIENCE_S = 30.0
 """How long a stopped loomid may take to answer a hello."""
 RECONNECT_S = (0.02, 0.2)
 TASKS_KEPT = 4
+QUESTIONS_KEPT = 12
 NORMAL = {None, 1000, 1001, 1006}
 INFO = {"model": "Pixel", "os": "Android 16", "app_version": "1.0"}
 
@@ -59,6 +62,8 @@ class Phone:
         self.snapshot = True
         self.tasks: list[str] = []
         """Those that it wrote to last."""
+        self.questions: list[dict[str, Any]] = []
+        """Those that it was asked last, over or not."""
         self.asking = Asking(device.name, oracle.judge.truth, violated)
         self.group: asyncio.TaskGroup
         self._oracle, self._http, self._url, self._rng = oracle, http, url, rng
@@ -166,6 +171,8 @@ class Phone:
         self.device.take(frame)
         if frame.type == "ping":
             await ws.send_str('{"v":1,"type":"pong","payload":{}}')
+        elif frame.type == "question.required":
+            self.questions = [*self.questions, frame.payload][-QUESTIONS_KEPT:]
         elif frame.type == "error" or frame.type.endswith(".result"):
             code = self.asking.answer(frame)
             self._counts[f"answers {code or 'ok'}"] += code is not None
@@ -178,7 +185,7 @@ class Phone:
 
     def _told_too_late(self, payload: dict[str, Any]) -> None:
         ask = self.asking.asks[payload["request_id"]]
-        self._oracle.judge.told(ask.payload["approval_id"], payload.get("params", {}))
+        self._oracle.judge.told(asked_id(ask.payload), payload.get("params", {}))
 
     def _hung_up(self, ws: aiohttp.ClientWebSocketResponse) -> None:
         if ws.close_code not in self._expected:
@@ -234,7 +241,7 @@ class Phone:
         with suppress(aiohttp.ClientError, OSError):
             await ws.send_str(ask.frame)
 
-    async def ask(self, type_: str, **payload: Any) -> bool:
+    async def ask(self, type_: str, /, **payload: Any) -> bool:
         """A new request; False without a connection."""
         if self._ws is None or self._ws.closed:
             return False
@@ -259,6 +266,16 @@ class Phone:
     async def approve(self, approval_id: str, choice: str) -> bool:
         """Answer an approval."""
         return await self.ask("approval.resolve", approval_id=approval_id, choice=choice)
+
+    async def answer(self, asked: dict[str, Any], how: str, rng: Random) -> bool:
+        """Answer a question: `right`, `wrong` or `cancel`."""
+        about, questions = {"question_id": asked["question_id"]}, asked["questions"]
+        if how == "cancel":
+            return await self.ask("question.cancel", **about)
+        if how == "wrong":
+            said = answers.wrong(questions, rng)
+            return await self.ask("question.answer", wrong=True, answers=said, **about)
+        return await self.ask("question.answer", answers=answers.right(questions, rng), **about)
 
 
 CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)

@@ -23,6 +23,7 @@ PER_SECOND = {
     "send": 1.2,
     "repeat": 0.5,
     "approve": 2.0,
+    "answer": 1.5,
     "cancel": 0.15,
     "list": 0.05,
 }
@@ -136,4 +137,9 @@ def _of_phone(rng: Random, what: str) -> dict[str, Any]:
             others = rng.sample(range(PHONES), rng.choice((1, 1, 2, 3)))
             choices = [rng.choice(("once", "session", "deny", "deny")) for _ in others]
             how |= {"phones": others, "choices": choices, "twice": rng.random() < 0.3}
+        case "answer":
+            others = rng.sample(range(PHONES), rng.choice((1, 1, 2, 3)))
+            hows = [rng.choice(("right", "right", "right", "wrong", "cancel")) for _ in others]
+            how |= {"phones": others, "hows": hows, "twice": rng.random() < 0.3}
+            how |= {"late": rng.random() < 0.2}
     return how

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loomid import wire
@@ -11,10 +11,17 @@ from loomid import wire
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loomid.lmp.decisions import Kind
     from tests.chaos.host import Host, Session
 
 MODEL, PROVIDER = "m", "p"
 CHOICES = ["once", "session", "deny"]
+CARDS = (
+    wire.Card("which colour?", ["red (Recommended)", "blue", "1"]),
+    wire.Card("which sizes?", ["S", "M", "L"], multi_select=True),
+    wire.Card("what for?", None),
+)
+TIMEOUTS = (1.5, 5.0, 12.0)
 FILL = ("", "ä", "👩‍👩‍👦", "%d %s", "\n", '"}', "x" * 60)
 
 
@@ -22,53 +29,52 @@ class Cut(Exception):
     """The model failed; the argument is what it said."""
 
 
-@dataclass
-class Pending:
-    """An approval that waits, as Hermes' queue holds it."""
+class Asks:
+    """What Hermes waits for, approvals or questions: each has one end, decided in one place.
 
-    answer: asyncio.Future[str]
+    `hurried` is how those end that still wait when the host is to come to rest.
+    """
 
-
-class Approvals:
-    """Hermes' queue of approvals: each has one end, decided in one place."""
-
-    def __init__(self, emit: Callable[[Any], None]) -> None:
+    def __init__(self, emit: Callable[[Any], None], kind: Kind, hurried: str) -> None:
         self._emit = emit
-        self.pending: dict[str, Pending] = {}
+        self._done = wire.ApprovalDone if kind == "approval" else wire.QuestionDone
+        self._end = hurried
+        self.pending: dict[str, asyncio.Future[str]] = {}
         self._hurried = False
 
-    async def ask(self, fact: wire.ApprovalAsked, local: tuple[float, str] | None) -> str:
+    async def ask(
+        self, name: str, fact: Any, timeout_s: float, local: tuple[float, str] | None
+    ) -> str:
         """Ask, and wait until it is decided: by a command, `local` (after so long), or time."""
-        pending = Pending(asyncio.get_running_loop().create_future())
-        self.pending[fact.approval_id] = pending
+        answer = self.pending[name] = asyncio.get_running_loop().create_future()
         self._emit(fact)
         try:
             if local is not None:
-                done, _ = await asyncio.wait([pending.answer], timeout=local[0])
+                done, _ = await asyncio.wait([answer], timeout=local[0])
                 if not done:
-                    self.decide(fact.approval_id, local[1], None)
+                    self.decide(name, local[1], None)
             if self._hurried:
-                self.decide(fact.approval_id, "deny", None)
-            await asyncio.wait([pending.answer], timeout=fact.timeout_s)
-            self.decide(fact.approval_id, "timeout", None)
+                self.decide(name, self._end, None)
+            await asyncio.wait([answer], timeout=timeout_s)
+            self.decide(name, "timeout", None)
         finally:
-            self.decide(fact.approval_id, "cancelled", None)
-        return pending.answer.result()
+            self.decide(name, "cancelled", None)
+        return answer.result()
 
-    def decide(self, approval_id: str, choice: str, command_id: str | None) -> bool:
+    def decide(self, name: str, how: str, command_id: str | None) -> bool:
         """End it, if it still waits: the one place where that happens."""
-        pending = self.pending.pop(approval_id, None)
-        if pending is None:
+        answer = self.pending.pop(name, None)
+        if answer is None:
             return False
-        self._emit(wire.ApprovalDone(approval_id, choice, command_id))
-        pending.answer.set_result(choice)
+        self._emit(self._done(name, how, command_id))
+        answer.set_result(how)
         return True
 
     def hurry(self) -> None:
-        """Whoever sits at the host denies all that still waits."""
+        """Whoever sits at the host ends all that still waits."""
         self._hurried = True
-        for approval_id in list(self.pending):
-            self.decide(approval_id, "deny", None)
+        for name in list(self.pending):
+            self.decide(name, self._end, None)
 
 
 class Play:
@@ -153,19 +159,43 @@ class Play:
         self.marks += 1
         id_, call_id = self.turn_id, f"call_{self.mark}_{self.marks}"
         emit, session_id = self.host.emit, self.session.session_id
-        emit(wire.ToolStarted(id_, session_id, self.call, call_id, "terminal", call_id))
+        name = self.rng.choice(("terminal", "terminal", "clarify"))
+        emit(wire.ToolStarted(id_, session_id, self.call, call_id, name, call_id))
         status = "cancelled"
         try:
-            status = "ok" if await self._allowed(call_id) in {"once", "session", ""} else "blocked"
+            if name == "clarify":
+                await self._answer(call_id)
+                status = "ok"
+            else:
+                allowed = await self._allowed(call_id) in {"once", "session", ""}
+                status = "ok" if allowed else "blocked"
             await asyncio.sleep(self.rng.uniform(0.0, 0.3))
         finally:
-            emit(wire.ToolEnded(id_, call_id, "terminal", status, 1.0))
+            emit(wire.ToolEnded(id_, call_id, name, status, 1.0))
+
+    async def _answer(self, call_id: str) -> None:
+        """Ask one question or several at once."""
+        cards = self.rng.choices(CARDS, k=self.rng.choice((1, 1, 2, 3)))
+        timeout = self.rng.choice(TIMEOUTS)
+        asked = wire.QuestionAsked(
+            question_id=f"q_{call_id}",
+            source="clarify",
+            session_key=self.session.key,
+            session_id=self.session.session_id,
+            turn_id=self.turn_id,
+            call_id=call_id,
+            title="",
+            questions=[replace(card, question=f"{call_id} {card.question}") for card in cards],
+            timeout_s=timeout,
+        )
+        local = (self.rng.uniform(0.2, 3.0), "answered") if self.rng.random() < 0.2 else None
+        await self.host.questions.ask(asked.question_id, asked, timeout, local)
 
     async def _allowed(self, call_id: str) -> str:
         """Perhaps ask for approval first; the answer, "" when it was not asked."""
         if self.rng.random() < 0.4:
             return ""
-        timeout = self.rng.choice((1.5, 5.0, 12.0))
+        timeout = self.rng.choice(TIMEOUTS)
         asked = wire.ApprovalAsked(
             approval_id=f"a_{call_id}",
             session_key=self.session.key,
@@ -180,4 +210,4 @@ class Play:
             answerable=True,
         )
         local = (self.rng.uniform(0.2, 3.0), "once") if self.rng.random() < 0.2 else None
-        return await self.host.approvals.ask(asked, local)
+        return await self.host.approvals.ask(asked.approval_id, asked, timeout, local)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TAG = re.compile(r"<(dev_\w+)/([\w-]+)>")
 SAY = re.compile(r"^say (\d+)", re.MULTILINE)
-OUTCOMES = frozenset({"applied", "expired", "cancelled", "lost"})
+OUTCOMES = frozenset({"applied", "expired", "answered", "timeout", "cancelled", "lost"})
 
 
 class RealTruth(Truth):
@@ -52,7 +52,8 @@ class RealTruth(Truth):
 
 
 class RealJudge(Judge):
-    """Without a journal: each run and approval has one end, and a whole answer is the model's."""
+    """Without a journal: each run, approval and question has one end, and a whole answer is the
+    model's."""
 
     def _judge(self, _mark: str, type_: str, payload: dict[str, Any], shown: Run) -> None:
         self.counts["runs"] += 1
@@ -64,10 +65,10 @@ class RealJudge(Judge):
         if texts != (true, true):
             self._violated("wrong text", said=texts, true=true)
 
-    def told(self, approval_id: str, said: dict[str, Any]) -> None:
+    def told(self, name: str, said: dict[str, Any]) -> None:
         """Which of them is true is Hermes' secret."""
         if "outcome" in said and said["outcome"] not in OUTCOMES:
-            self._violated("wrong outcome", approval_id=approval_id, said=said)
+            self._violated("wrong outcome", asked=name, said=said)
 
 
 class RealHost:
@@ -111,7 +112,13 @@ class RealHost:
     @staticmethod
     def text(device_id: str, request_id: str, rng: Random) -> str:
         """What a phone writes to it: a tag, and what the scripted model is to do."""
-        what = (f"say {rng.randint(3, 60)} 20", "tool", f"danger {DANGER}-{request_id}", "slow 2")
+        what = (
+            f"say {rng.randint(3, 60)} 20",
+            "tool",
+            f"danger {DANGER}-{request_id}",
+            "clarify",
+            "slow 2",
+        )
         return f"<{device_id}/{request_id}>\n{rng.choice(what)}"
 
     def close(self) -> None:

@@ -179,6 +179,8 @@ class Run:
                 return await phone.repeat(how["pick"])
             case "approve":
                 return await self._approve(how)
+            case "answer":
+                return await self._answer(how)
             case "cancel":
                 runs = list(phone.device.view.runs)
                 return bool(runs) and await phone.ask(
@@ -211,7 +213,7 @@ class Run:
         return not how["twice"] or await phone.repeat(0.9999)
 
     async def _approve(self, how: dict[str, Any]) -> bool:
-        waiting = list(self.phones[how["phone"]].device.view.approvals.values())
+        waiting = self._waiting_at(how, "approval_id")
         if not waiting:
             return False
         chosen = waiting[int(how["pick"] * len(waiting))]["approval_id"]
@@ -220,6 +222,24 @@ class Run:
             if how["twice"]:
                 await self.phones[number].approve(chosen, "deny")
         return True
+
+    async def _answer(self, how: dict[str, Any]) -> bool:
+        late = self.phones[how["phone"]].questions
+        asked = late if how["late"] else self._waiting_at(how, "question_id")
+        if not asked:
+            return False
+        chosen = asked[int(how["pick"] * len(asked))]
+        for number, what in zip(how["phones"], how["hows"], strict=True):
+            rng = Random(how["pick"] + number)
+            await self.phones[number].answer(chosen, what, rng)
+            if how["twice"]:
+                await self.phones[number].answer(chosen, "right", rng)
+        return True
+
+    def _waiting_at(self, how: dict[str, Any], id_: str) -> list[dict[str, Any]]:
+        """The approvals or questions that a phone shows as waiting."""
+        view = self.phones[how["phone"]].device.view
+        return [asked for asked in view.approvals.values() if id_ in asked]
 
     # ── the end ─────────────────────────────────────────────────────────────
 

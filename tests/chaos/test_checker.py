@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.chaos.asking import Asking
 from tests.chaos.by_hand import (
     Bench,
+    closed,
     delta,
     ended,
     frame,
+    question,
     required,
     resolved,
     started,
 )
 from tests.chaos.frame import Frame
+
+if TYPE_CHECKING:
+    pass
 
 
 @pytest.fixture
@@ -28,10 +35,16 @@ RUN = [started(1), delta(2, "a "), delta(3, "b"), ended(4)]
 def test_nothing_is_found_where_nothing_is_wrong(bench: Bench) -> None:
     bench.turn("a ", "b")
     bench.ask()
-    bench.both(RUN[0], RUN[1], required(5))
-    bench.decide("deny", "c1")
+    bench.ask_question()
+    bench.both(RUN[0], RUN[1], required(5), question(6))
+    bench.answer("c1", 1)
+    bench.decide("deny", "c2")
+    bench.close("answered", "c1")
     bench.back()
-    bench.both(delta(6, "b"), resolved(7, "applied", "deny", "remote"), ended(8))
+    for again in (required(7, replay=True), question(8, replay=True), frame(9, "ping")):
+        bench.phone.take(again)
+    ends = resolved(11, "applied", "deny", "remote"), closed(12, "answered", "remote")
+    bench.both(delta(10, "b"), *ends, ended(13))
     bench.oracle.conclude()
     assert bench.found == []
 
