@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from loomid import wire
 
+OWN = {"selected": [], "custom": "words of my own"}
+
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
 
@@ -176,6 +178,22 @@ def test_a_message_is_no_answer(peer: Peer) -> None:
     assert '"user_response": "blue"' in first
 
 
+def test_no_message_is_the_answer_where_any_text_is_one(peer: Peer) -> None:
+    """Hermes takes the next message of a chat for it, of whatever kind, but none from us."""
+    texts = {"queue": "red", "steer": "red", "interrupt": "red"}
+    sent = [*texts.items(), ("command", "/queue red"), ("command", "/steer red")]
+    asked = [ask(peer, f"typed-{number}", "open") for number in range(len(sent))]
+    for number, (mode, text) in enumerate(sent):
+        chat = f"typed-{number}"
+        assert inject(peer, text, chat, f"{chat}-2", mode).error is None
+    for at, question in asked:
+        command = peer.send("answer", question_id=question["question_id"], answers=[OWN])
+        assert peer.result(command).error is None
+        done = peer.wait("question.done", at, question_id=question["question_id"])
+        assert (done["outcome"], done["command_id"]) == ("answered", command)
+        peer.wait("turn.ended", at, turn_id=question["turn_id"])
+
+
 @pytest.mark.parametrize(("timeout", "outcome"), [(1, "timeout"), (30, "answered")])
 def test_a_card_of_no_known_call(gateway: Gateway, peer: Peer, timeout: int, outcome: str) -> None:
     at = peer.mark()
@@ -275,6 +293,9 @@ def test_no_text_confirms(release: Release, wary: Peer) -> None:
     for number, text in enumerate(("approve", "yes", "always", "ok")):
         result = inject(wary, text, "words", f"w-{number}")
         assert result.error == ("reserved_text" if release.name == "19" else None)
+    assert inject(wary, "/queue confirm", "words", "w-queue", "command").error is None
+    turn = wary.wait("turn.started", at, session_key=key_of("words"), text="confirm")
+    wary.wait("turn.ended", at, turn_id=turn["turn_id"])
     assert not wary.all("question.done", at, question_id=asked["question_id"])
     assert answer(wary, asked).error is None
     done = wary.wait("question.done", at, question_id=asked["question_id"])
