@@ -7,7 +7,6 @@ import binascii
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
 
 from loomid.errors import BadFile, BadFrame, TooLarge
 from loomid.fileindex import Use
@@ -15,6 +14,7 @@ from loomid.files import Kept, examine_bytes, on_disk
 from loomid.filetypes import declared_type
 from loomid.lmp.file_frames import AttachmentGetResult
 from loomid.lmp.filenames import clean_name
+from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Attachments:
         return AttachmentGetResult(
             attachment=kept.ref(),
             data=base64.b64encode(data).decode(),
-            request_id=UNSET if asked.request_id is None else asked.request_id,
+            request_id=given(asked.request_id),
         )
 
     async def along(

@@ -6,14 +6,13 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
-
 from loomid.devices import described
 from loomid.errors import BadFrame, Unauthorized
 from loomid.lmp import pairing, scopes
 from loomid.lmp.decisions import OWNER
 from loomid.lmp.device_frames import DeviceUpdate, DeviceUpdated, DeviceUpdateResult
 from loomid.lmp.frames import DeviceInfo
+from loomid.lmp.payload import given
 from loomid.lmp.session import Code
 from loomid.values import parse_name
 
@@ -112,5 +111,5 @@ class Desk:
                 model=changed.model, os=changed.os, app_version=changed.app_version
             ),
             scopes=list(changed.scopes),
-            request_id=UNSET if asked.request_id is None else asked.request_id,
+            request_id=given(asked.request_id),
         )

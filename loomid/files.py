@@ -19,13 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from msgspec import UNSET
-
 from loomid.errors import BadFile, StorageFailing, TooLarge, UnknownFile
 from loomid.fileindex import FileIndex, FileRow, Use
 from loomid.filetypes import examine
 from loomid.lmp.file_frames import AttachmentRef
 from loomid.lmp.filenames import clean_name
+from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,8 +66,8 @@ class Kept:
             media_type=row.media_type,
             bytes=row.bytes,
             name=self.name,
-            width=UNSET if row.width is None else row.width,
-            height=UNSET if row.height is None else row.height,
+            width=given(row.width),
+            height=given(row.height),
         )
 
 

@@ -23,6 +23,7 @@ from loomid.lmp.history_frames import (
     TaskStats,
     TaskStatsResult,
 )
+from loomid.lmp.payload import given
 from loomid.pages import Page, Place, Wanted
 from loomid.search import Result, search
 
@@ -80,7 +81,7 @@ class History:
         return TaskHistoryResult(
             task_id=asked.task_id,
             turns=page.turns,
-            request_id=UNSET if asked.request_id is None else asked.request_id,
+            request_id=given(asked.request_id),
             next_before=(
                 UNSET if following is None else cursors.make(self._key, purpose, following)
             ),
@@ -126,7 +127,7 @@ class History:
                 )
                 for found, gateway in hits
             ],
-            request_id=UNSET if asked.request_id is None else asked.request_id,
+            request_id=given(asked.request_id),
             next_cursor=cursors.make(self._key, purpose, rest) if rest else UNSET,
         )
 
@@ -159,7 +160,7 @@ class History:
             told = {"sessions": 0, "messages": 0, "started_at": task.created_at} | told
             return TaskStatsResult(
                 task_id=asked.task_id,
-                request_id=UNSET if asked.request_id is None else asked.request_id,
+                request_id=given(asked.request_id),
                 **told,
             )
 

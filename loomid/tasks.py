@@ -21,6 +21,7 @@ from loomid import wire
 from loomid.errors import BadFrame, GatewayOffline, NotPermitted, OutcomeUnknown, UnknownTask
 from loomid.gateway import CommandFailed
 from loomid.lmp import conversations, frames, ids, requests
+from loomid.lmp.payload import given
 from loomid.vault import TaskRow
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class Tasks:
         page, after = _page(rows, asked.limit, news.floor if only is None else -math.inf)
         return frames.TaskListResult(
             tasks=[self._task(row) for row in page if not self._gone(row, news)],
-            request_id=UNSET if asked.request_id is None else asked.request_id,
+            request_id=given(asked.request_id),
             next_cursor=UNSET if after is None else make_cursor(after),
             stale=UNSET if news.answered else True,
         )
@@ -209,7 +210,7 @@ class Tasks:
             message_count=row.message_count,
             preview=row.preview,
             gateway_id=row.gateway_id,
-            run_id=UNSET if run_id is None else run_id,
+            run_id=given(run_id),
         )
 
     def _gone(self, row: TaskRow, news: _News) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET
 
@@ -18,6 +18,7 @@ from loomid.lmp.frames import (
     QuestionRequired,
     QuestionResolved,
 )
+from loomid.lmp.payload import given
 from loomid.lmp.placeholder import SOURCE
 from loomid.lmp.preview import cut, head_and_tail
 
@@ -140,7 +141,7 @@ class Approval(_Ask):
             session_key_ref=self.session_key_ref,
             deadline_ts=None if fact.timeout_s is None else self.t + fact.timeout_s,
             truncated=command.truncated or UNSET,
-            part=UNSET if self.part is None else self.part,
+            part=given(self.part),
         )
 
     def refused(self) -> Notification:
@@ -178,18 +179,8 @@ class Approval(_Ask):
 
     def view(self) -> AskView:
         """What commands may know."""
-        return AskView(
-            id=self.id,
-            kind=self.kind,
-            shim_id=self.shim_id,
-            boot=self.boot,
-            session_key=self.fact.session_key,
-            run_id=self.run_id,
-            task_id=self.task_id,
-            pending=self.pending,
-            answerable=self.fact.answerable,
-            choices=tuple(c.choice for c in self.choices),
-        )
+        choices = tuple(choice.choice for choice in self.choices)
+        return _view(self, answerable=self.fact.answerable, choices=choices)
 
 
 @dataclass(slots=True)
@@ -217,7 +208,7 @@ class Questions(_Ask):
             call_id=fact.call_id or UNSET,
             intent=questions.CONFIRM if fact.source == questions.CONFIRM else UNSET,
             deadline_ts=self.t + (fact.timeout_s or 0.0) if waits else UNSET,
-            part=UNSET if self.part is None else self.part,
+            part=given(self.part),
         )
 
     def refused(self) -> Notification:
@@ -241,20 +232,24 @@ class Questions(_Ask):
 
     def view(self) -> AskView:
         """What commands may know."""
-        return AskView(
-            id=self.id,
-            kind=self.kind,
-            shim_id=self.shim_id,
-            boot=self.boot,
-            session_key=self.fact.session_key,
-            run_id=self.run_id,
-            task_id=self.task_id,
-            pending=self.pending,
-            questions=tuple(self.shown),
-        )
+        return _view(self, questions=tuple(self.shown))
 
 
 Ask = Approval | Questions
+
+
+def _view(ask: Ask, **offered: Any) -> AskView:  # noqa: ANN401 - fields of it
+    return AskView(
+        id=ask.id,
+        kind=ask.kind,
+        shim_id=ask.shim_id,
+        boot=ask.boot,
+        session_key=ask.fact.session_key,
+        run_id=ask.run_id,
+        task_id=ask.task_id,
+        pending=ask.pending,
+        **offered,
+    )
 
 
 class _Pile:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from loomid.errors import BadFrame, TooLarge
 from loomid.lmp import ids, requests
 from loomid.lmp.control_frames import TaskBranched, TaskNewResult, TaskRenameResult
+from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
     from loomid.lmp.requests import Asked
@@ -68,7 +69,7 @@ def opened(key: bytes, asked: Asked, value: dict[str, Any]) -> TaskNewResult:
         request_id=asked.request_id or "",
         gateway_id=asked.gateway_id,
         task_id=ids.task_id(key, asked.gateway_id, new.session_key),
-        title=UNSET if new.title is None else new.title,
+        title=given(new.title),
     )
 
 

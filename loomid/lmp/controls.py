@@ -19,6 +19,7 @@ from loomid.lmp.control_frames import (
     OfferedModel,
     Provider,
 )
+from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
     from loomid.lmp.requests import Asked
@@ -85,7 +86,7 @@ class Registry(Struct):
             arguments=each.args_hint,
             meaning=each.description,
             whole_gateway=UNSET if does in (None, OF_ITS_TASK) else True,
-            effect=UNSET if does is None else does,
+            effect=given(does),
         )
 
     def effect(self, text: str) -> str | None:
@@ -129,7 +130,7 @@ class Model(Struct):
 
     def shown(self) -> ModelInUse:
         """As phones are told."""
-        length = UNSET if self.context_length is None else self.context_length
+        length = given(self.context_length)
         return ModelInUse(model=self.model, provider=self.provider or "", context_length=length)
 
 
@@ -208,9 +209,9 @@ class HostModes(Struct):
             approvals_choices=list(APPROVALS),
             reasoning=self.reasoning or "default",
             reasoning_choices=["none", *self.efforts],
-            yolo=UNSET if self.yolo is None else self.yolo,
-            task_id=UNSET if task_id is None else task_id,
-            request_id=UNSET if request_id is None else request_id,
+            yolo=given(self.yolo),
+            task_id=given(task_id),
+            request_id=given(request_id),
         )
 
 
@@ -241,10 +242,10 @@ class Host(Struct):
     def shown(self, gateway_id: str, version: str, request_id: str | None) -> HostInfoResult:
         """As phones are told, with loomid's own version."""
         return HostInfoResult(
-            **asdict(self) | {"load": UNSET if self.load is None else self.load},
+            **asdict(self) | {"load": given(self.load)},
             gateway_id=gateway_id,
             server_version=version,
-            request_id=UNSET if request_id is None else request_id,
+            request_id=given(request_id),
         )
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from loomid.lmp.history_frames import Part, PartAsk
+from loomid.lmp.payload import given
 from loomid.lmp.text import Text
 
 Kind = Literal["approval", "question"]
@@ -165,8 +166,8 @@ def _part(name: str, item: _Item) -> Part:
         text=UNSET if item.text is None else str(item.text),
         tool=item.tool if tool else UNSET,
         preview=item.preview if tool else UNSET,
-        status=UNSET if item.status is None else item.status,
-        result=UNSET if item.result is None else item.result,
+        status=given(item.status),
+        result=given(item.result),
         asks=list(item.asks.values()) or UNSET,
         truncated=item.truncated or UNSET,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 PROTOCOL_VERSION = 1
 MAX_SEQ = 2**52
@@ -12,6 +12,8 @@ MAX_SEQ = 2**52
 RequestId = Annotated[str, Meta(min_length=1, max_length=128)]
 Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 TaskStatus = Literal["running", "waiting", "idle"]
+
+_T = TypeVar("_T")
 
 
 class Payload(Struct, frozen=True, kw_only=True, gc=False):
@@ -24,3 +26,8 @@ class Returned(Payload, frozen=True, kw_only=True):
     device_id: str
     request_id: str
     reason: str
+
+
+def given(value: _T | None) -> _T | UnsetType:
+    """The value of a field that is left out where there is none."""
+    return UNSET if value is None else value

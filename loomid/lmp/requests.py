@@ -28,6 +28,7 @@ from loomid.errors import (
     UnknownModel,
 )
 from loomid.lmp import envelope, frames, ids
+from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -147,7 +148,7 @@ def _run_result(
     return frames.RunResult(
         run_id=about(asked.command_id)[0],
         state=state,
-        request_id=UNSET if asked.request_id is None else asked.request_id,
+        request_id=given(asked.request_id),
         dropped=dropped,
     )
 

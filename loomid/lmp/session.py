@@ -28,6 +28,7 @@ from loomid.errors import (
 )
 from loomid.lmp import envelope, frames
 from loomid.lmp.frames import ClientHello, ErrorPayload, Payload
+from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
     from loomid.lmp.envelope import ClientFrame
@@ -157,7 +158,7 @@ def error_payload(error: PhoneError, request_id: str | None, *, fatal: bool) -> 
         code=error.code,
         message=error.message,
         fatal=fatal,
-        request_id=UNSET if request_id is None else request_id,
+        request_id=given(request_id),
         params=error.params or UNSET,
     )
 
