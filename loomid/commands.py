@@ -97,7 +97,9 @@ class Commands:
         self._group = group
         self._patience_s = patience_s
         self._flights: dict[tuple[str, str], Flight] = {}
-        self._resolver = Resolver(vault, ledger, gateways, runs, clock, remind=remind, group=group)
+        self._resolver = Resolver(
+            vault, ledger, gateways, runs, clock, limits=limits, remind=remind, group=group
+        )
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
         controls, attachments = Controls(gateways, self.tasks), Attachments(files, limits)
         self.queries: dict[type[frames.Payload], Query] = {

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from loomid import orders
-from loomid.errors import GatewayOffline, OutcomeUnknown
+from loomid.errors import GatewayOffline, OutcomeUnknown, TooLarge
 from loomid.gateway import CommandFailed
 from loomid.lmp import approvals, decisions, frames, questions, requests
 from loomid.lmp.decisions import OWNER, Claim
@@ -61,6 +61,7 @@ class Resolver:
         runs: Mapping[str, Runs],
         clock: Callable[[], float],
         *,
+        limits: frames.Limits,
         remind: Remind,
         group: asyncio.TaskGroup,
     ) -> None:
@@ -69,6 +70,7 @@ class Resolver:
         self._gateways = gateways
         self._runs = runs
         self._clock = clock
+        self._most_chars = limits.max_text_chars
         self._remind = remind
         self._group = group
 
@@ -81,6 +83,8 @@ class Resolver:
 
     async def order(self, device_id: str, said: Deciding, token: str) -> Decision:
         """The command for an answer that may be given now. Raises the error it deserves."""
+        if _chars(said) > self._most_chars:
+            raise TooLarge(max_text_chars=self._most_chars)
         name = said.approval_id if isinstance(said, frames.ApprovalResolve) else said.question_id
         kind: Kind = "approval" if isinstance(said, frames.ApprovalResolve) else "question"
         gateway_id, view = self._find(name)
@@ -187,6 +191,17 @@ class Resolver:
 
     def _find(self, name: str) -> tuple[str, AskView | None]:
         return orders.find(self._runs, lambda runs: runs.asked(name))
+
+
+def _chars(said: Deciding) -> int:
+    """How much of it is words of one's own."""
+    match said:
+        case frames.ApprovalResolve(reason=reason):
+            return len(reason or "")
+        case frames.QuestionAnswer(answers=answers):
+            return sum(len(one.custom or "") for one in answers)
+        case _:
+            return 0
 
 
 def _given_back(failed: CommandFailed) -> str | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loomid.errors import AlreadyResolved
-from loomid.lmp import asks
+from loomid.lmp import asks, ids
 from loomid.lmp.requests import refusal
-from tests.support.answering import PHONE, TABLET, Host, Side
+from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -112,6 +112,24 @@ async def test_who_may_not_answer(side: Side, host: Host) -> None:
     assert await code(two, "once") == "not_permitted"
     assert host.commands == []
     assert await code(three, "once") == "already_resolved"
+
+
+async def test_words_of_an_answer_are_bounded_as_any_text(side: Side, host: Host) -> None:
+    host.ask("s1")
+    host.question("s2")
+    name = ids.question_id(side.key, "gw1", "boot1", "s2")
+    await until(lambda: name in side.log.projection.waiting())
+    long = "x" * LIMITS.max_text_chars
+    asked = {"approval_id": await side.asked("s1"), "choice": "deny", "request_id": "r1"}
+    answer = {"question_id": name, "answers": [{"id": "q0", "selected": [], "custom": long + "x"}]}
+    for type_, body in (
+        ("approval.resolve", asked | {"reason": long + "x"}),
+        ("question.answer", answer | {"request_id": "r2"}),
+    ):
+        refused = await side.refused(type_, **body)
+        assert (refused.code, refused.params) == ("too_large", {"max_text_chars": len(long)})
+    assert host.commands == []
+    assert (await side.ask("approval.resolve", **asked, reason=long))["state"] == "accepted"
 
 
 async def test_what_was_decided_long_ago_is_still_told(side: Side, host: Host) -> None:
