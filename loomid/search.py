@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from loomid.hermesdb import SUMMARY
 from loomid.lineage import root, selected
 from loomid.lmp.query import CLOSES, OPENS, unmarked, window
-from loomid.lmp.stored import content_of, content_of_parts
+from loomid.lmp.stored import content_of
 from loomid.text import valid_text
 
 if TYPE_CHECKING:
@@ -151,8 +151,7 @@ def _snippet(
     reader: Reader, row: sqlite3.Row, query: Query, whole: bool
 ) -> tuple[str, list[tuple[int, int]]]:
     if row["is_json"]:
-        raw = reader.whole(row["id"], "content") or ""
-        return window(content_of_parts(raw, _CHARS).text, query.terms)
+        return window(reader.parts_of(row["id"], _CHARS).text, query.terms)
     if whole:
         return window(content_of(row["snippet"], _CHARS).text, query.terms)
     return unmarked(valid_text(row["snippet"] or ""))
