@@ -270,8 +270,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
     async def _op_sessions(self, _id: str, limit: int, offset: int, **_: Any) -> Message:
         """Rows of Hermes' own session list, the latest first."""
         page: Message = {"limit": limit, "offset": offset, "order_by_last_active": True}
-        with closing(SessionDB(read_only=True)) as db:
-            rows = await asyncio.to_thread(db.list_sessions_rich, compact_rows=True, **page)
+        rows = await asyncio.to_thread(_listed, compact_rows=True, **page)
         shown = [{name: row.get(name) for name in SESSION} for row in rows]
         return {"value": {"sessions": shown}}
 
@@ -299,6 +298,11 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
 
     def _key(self, source: Any) -> str:
         return str(self.gateway_runner._session_key_for_source(source))
+
+
+def _listed(**page: Any) -> Any:
+    with closing(SessionDB(read_only=True)) as db:
+        return db.list_sessions_rich(**page)
 
 
 def _folded(agent: Any, mode: str, text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from loomid import wire
+from loomid import hermesdb, wire
 from loomid.calls import Calls, CommandFailed
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.ipc import listening, text_of
@@ -70,6 +70,8 @@ class Gateways:
         self._peers: dict[bytes, Boot] = {}
         self._asked: set[bytes] = set()
         self._unreachable: set[bytes] = set()
+        self._looked_at: dict[tuple[str, str], bytes] = {}  # who said hello, and where, meanwhile
+        self._looks: asyncio.TaskGroup
         self._strangers = Strangers()
         self._logged: set[str] = set()
         self._arrived = asyncio.Event()
@@ -84,12 +86,13 @@ class Gateways:
     async def run(self) -> None:
         """Bind and serve until cancelled."""
         with self._listening() as self._socket:
-            self.ready.set()
             try:
-                self._drain()
-                while True:
-                    await asyncio.sleep(self._beat_s)
-                    self._tick()
+                async with asyncio.TaskGroup() as self._looks:
+                    self.ready.set()
+                    self._drain()
+                    while True:
+                        await asyncio.sleep(self._beat_s)
+                        self._tick()
             finally:
                 self.ready.clear()
                 self._socket = None
@@ -209,8 +212,24 @@ class Gateways:
             self._odd(objection)
             return
         self._strangers.forget(hello.gateway_id)
+        if not hello.home:
+            self._meet(peer, hello, readable=False)
+            return
+        if (hello.gateway_id, hello.boot) not in self._looked_at:
+            self._looks.create_task(self._look(hello))
+        self._looked_at[hello.gateway_id, hello.boot] = peer
+
+    async def _look(self, hello: wire.Hello) -> None:
+        """Meet a gateway once its home was looked at: a disk may be slow. What it says before it
+        is welcome it says again."""
+        readable = await asyncio.to_thread(hermesdb.readable, hello.home)
+        peer = self._looked_at.pop((hello.gateway_id, hello.boot))
+        self._meet(peer, hello, readable=readable)
+        self._tell()
+
+    def _meet(self, peer: bytes, hello: wire.Hello, *, readable: bool) -> None:
         was_online = self._roster.online(hello.gateway_id)
-        boot, older = self._roster.hello(peer, hello, self._clock())
+        boot, older = self._roster.hello(peer, hello, self._clock(), readable=readable)
         self._peers[peer] = boot
         refused = wire.Refused("replaced", [wire.WIRE_VERSION], REPLACED)
         for replaced in older:

@@ -12,14 +12,25 @@ import json
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from loomid.errors import GatewayError
 from loomid.lmp.preview import cut
-from loomid.lmp.stored import SUMMARIES, Content, Row, calls_of, content_of, content_of_parts
+from loomid.lmp.stored import (
+    NAME_CHARS,
+    SUMMARIES,
+    Content,
+    Head,
+    Row,
+    beginning_of,
+    calls_of,
+    content_of,
+    content_of_parts,
+    json_of,
+)
 from loomid.text import valid_text
 
 if TYPE_CHECKING:
@@ -28,18 +39,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "state.db"
+BUSY = "database_busy"
+"""Why it cannot be read: at another moment it can."""
 BUSY_S = 1.0
 POLL_S = 0.005
 READERS = 4
 CHUNK = 32
 IDS = 2_000
 CALLS_CHARS = 64 * 1024
-"""Calls with longer arguments are read one by one."""
-LARGEST = 64 * 2**20
-"""Bytes of a message's JSON that is looked into."""
+"""Calls with longer arguments are read one by one, and no longer than so."""
+ARGS_CHARS = 2**20
+LARGEST = 8 * 2**20
+"""Bytes of a message's JSON that is looked into; of more of it, only into the beginning."""
+NODES = 1_000
+_BEGINNING = 64 * 1024
 _MAGIC = b"SQLite format 3\x00"
 _JSON = "x'006a736f6e3a'"
 """How Hermes marks content that is no plain text: NUL, "json:"."""
+_WITHOUT_NUL = r"replace(replace(replace({}, '\\', char(1)), '\u0000', '\ufffd'), char(1), '\\')"
+"""JSON without what would end a text in SQLite: NUL, escaped; an escaped backslash is none."""
 _ROLES = "messages.role IN ('user', 'assistant', 'tool')"
 SUMMARY = " OR ".join(f"messages.content LIKE '{begins}%'" for begins in SUMMARIES).join("()")
 """A condition: Hermes' summaries of what it compressed."""
@@ -87,7 +105,7 @@ def read(home: Path, work: Callable[[Reader], T]) -> T:
         with closing(_connect(home)) as line:
             return work(Reader(line))
     except sqlite3.DatabaseError as error:
-        reason = "database_busy" if _is_busy(error) else "no_database"
+        reason = BUSY if _is_busy(error) else "no_database"
         raise GatewayError("Hermes' database cannot be read.", reason=reason) from None
 
 
@@ -205,10 +223,10 @@ class Reader:
             CASE WHEN length({calls}) <= {CALLS_CHARS} THEN {calls} END AS tool_calls,
             length({calls}) > {CALLS_CHARS} AS many_calls,
             substr(coalesce({thought}), 1, ?3 + 1) AS thought,
-            CASE WHEN role = 'tool' AND json_valid(content) THEN
-            json_extract(content, '$.error') END AS error,
-            CASE WHEN role = 'tool' AND tool_name = 'terminal' AND json_valid(content) THEN
-            json_extract(content, '$.exit_code') END AS exit_code
+            CASE WHEN role = 'tool' AND length(content) <= {LARGEST} AND json_valid(content) THEN
+            coalesce(json_extract(content, '$.error'), '') NOT IN ('', 0) OR
+            tool_name = 'terminal' AND coalesce(json_extract(content, '$.exit_code'), 0) != 0
+            END AS failed
             FROM messages WHERE id IN (SELECT value FROM json_each(?1))
             ORDER BY id DESC""",  # noqa: S608 - our own names
             *(json.dumps(ids), limits.tool, limits.text),
@@ -217,7 +235,9 @@ class Reader:
 
     def _row(self, row: sqlite3.Row, limits: Limits) -> Row:
         limit = limits.tool if row["role"] == "tool" else limits.text
-        calls = self.whole(row["id"], "tool_calls") if row["many_calls"] else row["tool_calls"]
+        calls = json_of(row["tool_calls"])
+        if row["many_calls"]:
+            calls = self._parsed(row["id"], "tool_calls", ARGS_CHARS)
         return Row(
             id=row["id"],
             session_id=row["session_id"],
@@ -225,8 +245,8 @@ class Reader:
             ts=float(row["timestamp"] or 0.0),
             content=self._content(row, limit),
             calls=calls_of(calls) if row["role"] == "assistant" else (),
-            call_id=valid_text(row["tool_call_id"] or ""),
-            ok=not row["error"] and row["exit_code"] in (None, 0),
+            call_id=valid_text(row["tool_call_id"] or "")[:NAME_CHARS],
+            ok=not row["failed"],
             finish_reason=row["finish_reason"] or "",
             reasoning=cut(valid_text(row["thought"] or ""), limits.text),
             display=row["display_kind"] or "",
@@ -235,17 +255,62 @@ class Reader:
 
     def _content(self, row: sqlite3.Row, limit: int) -> Content:
         if row["is_json"]:
-            # Pictures may be in it: read alone, and let go at once.
-            return content_of_parts(self.whole(row["id"], "content") or "", limit)
+            return self.parts_of(row["id"], limit)
         raw = row["content"]
         return content_of(raw if isinstance(raw, str) else None, limit)
 
-    def whole(self, message: int, name: str) -> str | None:
-        """A whole column of one message, without Hermes' mark."""
-        skip = "7" if name == "content" else "1"
-        found = self.rows(
-            f"""SELECT CAST(substr(CAST({name} AS BLOB), {skip}) AS TEXT) AS it FROM messages
-            WHERE id = ? AND length(CAST({name} AS BLOB)) <= {LARGEST}""",  # noqa: S608 - ours
+    def parts_of(self, message: int, limit: int) -> Content:
+        """Content that Hermes stored as JSON: there may be pictures of any size in it."""
+        found = self._parsed(message, "content", limit + 1)
+        if found is not None:
+            return content_of_parts(found, limit)
+        (row,) = self.rows(
+            f"""SELECT CAST(substr(CAST(content AS BLOB), 7, {_BEGINNING}) AS TEXT) AS raw
+            FROM messages WHERE id = ?""",  # noqa: S608 - our own names
             message,
         )
-        return found[0]["it"] if found else None
+        return replace(content_of_parts(beginning_of(row["raw"]), limit), truncated=True)
+
+    def _parsed(self, message: int, name: str, chars: int) -> object:
+        """A column's JSON with its strings cut; None: it is none, or too large.
+
+        SQLite takes it apart: while Python did that to megabytes no other thread would run.
+        """
+        whole = f"CAST(substr(CAST({name} AS BLOB), {7 if name == 'content' else 1}) AS TEXT)"
+        found = self.rows(
+            f"""SELECT it.id, it.parent, it.key, it.type, length(rtrim(it.atom, '=')) AS size,
+            CAST(substr(it.atom, 1, ?) AS BLOB) AS head FROM (SELECT {_WITHOUT_NUL.format(whole)}
+            AS raw FROM messages WHERE id = ? AND length(CAST({name} AS BLOB)) <= {LARGEST}),
+            json_tree(CASE WHEN json_valid(raw) THEN raw END) AS it
+            LIMIT {NODES}""",  # noqa: S608 - our own names
+            *(chars, message),
+        )
+        nodes: dict[int, Any] = {}
+        for row in found:
+            made = nodes[row["id"]] = _MADE.get(row["type"], _nothing)(row)
+            above = nodes.get(row["parent"])
+            if isinstance(above, dict):
+                above[row["key"]] = made
+            elif isinstance(above, list):
+                above.append(made)
+        return nodes[found[0]["id"]] if found else None
+
+
+def _nothing(_: sqlite3.Row) -> None:
+    """A number or the like: not looked at."""
+
+
+def _head(row: sqlite3.Row) -> Head:
+    raw = row["head"] or b""
+    try:
+        text = raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
+    return Head(valid_text(text), row["size"] or 0)
+
+
+_MADE: dict[str, Callable[[sqlite3.Row], object]] = {
+    "object": lambda _: {},
+    "array": lambda _: [],
+    "text": _head,
+}

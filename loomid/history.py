@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from loomid import lineage, pages, stats
 from loomid.errors import GatewayError, NotPermitted
-from loomid.hermesdb import HermesDb
+from loomid.hermesdb import BUSY, HermesDb
 from loomid.lmp import cursors, ids, query
 from loomid.lmp.history_frames import (
     LEAST_BYTES,
@@ -25,14 +25,16 @@ from loomid.lmp.history_frames import (
 )
 from loomid.lmp.payload import given
 from loomid.pages import Page, Place, Wanted
-from loomid.search import Result, search
+from loomid.search import merged, search
 
 if TYPE_CHECKING:
     from loomid.commands import Query
+    from loomid.errors import PhoneError
     from loomid.gateway import Gateways
     from loomid.hermesdb import Reader
     from loomid.lmp.payload import Payload
     from loomid.lmp.projection import Projection
+    from loomid.search import Found, Result
     from loomid.tasks import Tasks
     from loomid.vault import Device, TaskRow
 
@@ -42,6 +44,8 @@ _PLACE = msgspec.json.Decoder(Place)
 _PLACES = msgspec.json.Decoder(Places)
 ENVELOPE_BYTES = 1_024
 """Around a payload, at most."""
+HIT_BYTES = 4_096
+"""Of one hit, at most."""
 
 
 class History:
@@ -99,56 +103,51 @@ class History:
         and NotPermitted when no gateway's database can be searched."""
         wanted = query.parse(asked.query)
         purpose = f"task.search {asked.query}"
-        before: Places = {}
         if asked.cursor is not None:
-            before = cursors.read(self._key, purpose, asked.cursor, _PLACES)
-        results = await self._results(wanted, before, asked)
-        hits = sorted(
-            ((found, gateway) for gateway, result in results.items() for found in result.found),
-            key=lambda hit: -hit[0].ts,
-        )[: asked.limit]
-        rest: Places = {}
-        for gateway, result in results.items():
-            shown = [found for found, of in hits if of == gateway]
-            if len(shown) < len(result.found):
-                rest[gateway] = shown[-1].id if shown else before.get(gateway, pages.END)
-            elif result.before is not None:
-                rest[gateway] = result.before
+            places = cursors.read(self._key, purpose, asked.cursor, _PLACES)
+        else:
+            places = {state.gateway_id: lineage.END for state in self._gateways.states()}
+        limit = min(asked.limit, self._most // HIT_BYTES)
+        results, failed = await self._results(wanted, places, limit)
+        hits, rest = merged(results, limit)
+        rest |= {name: places[name] for name, error in failed.items() if _passes(error)}
         return TaskSearchResult(
-            hits=[
-                Hit(
-                    task_id=ids.task_id(self._key, gateway, found.name),
-                    session_id=found.session_id,
-                    title=found.title,
-                    role="user" if found.role == "user" else "assistant",
-                    ts=found.ts,
-                    snippet=found.snippet,
-                    highlights=found.highlights,
-                )
-                for found, gateway in hits
-            ],
+            hits=[self._hit(gateway, found) for gateway, found in hits],
             request_id=given(asked.request_id),
             next_cursor=cursors.make(self._key, purpose, rest) if rest else UNSET,
+            incomplete=bool(failed) or UNSET,
         )
 
     async def _results(
-        self, wanted: query.Query, before: Places, asked: TaskSearch
-    ) -> dict[str, Result]:
-        known = [state.gateway_id for state in self._gateways.states()]
+        self, wanted: query.Query, places: Places, limit: int
+    ) -> tuple[dict[str, Result], dict[str, GatewayError]]:
+        """What each gateway's database has, and why one that is here cannot be read. Raises that
+        when there is no other."""
         results: dict[str, Result] = {}
-        failed: GatewayError | NotPermitted = NotPermitted(reason="no_gateway")
-        for gateway in (
-            known if asked.cursor is None else [name for name in known if name in before]
-        ):
-            upto = before.get(gateway, pages.END)
-            look = partial(search, query=wanted, before=upto, limit=asked.limit)
+        failed: dict[str, GatewayError] = {}
+        elsewhere = NotPermitted(reason="no_gateway")
+        for gateway, before in sorted(places.items()):
+            look = partial(search, query=wanted, before=before, limit=limit)
             try:
                 results[gateway] = await self._db.read(self._home(gateway), look)
-            except (GatewayError, NotPermitted) as error:
-                failed = error
+            except GatewayError as error:
+                failed[gateway] = error
+            except NotPermitted as error:
+                elsewhere = error
         if not results:
-            raise failed
-        return results
+            raise max(failed.values(), key=_passes, default=elsewhere)
+        return results, failed
+
+    def _hit(self, gateway: str, found: Found) -> Hit:
+        return Hit(
+            task_id=ids.task_id(self._key, gateway, found.name),
+            session_id=found.session_id,
+            title=found.title,
+            role="user" if found.role == "user" else "assistant",
+            ts=found.ts,
+            snippet=found.snippet,
+            highlights=found.highlights,
+        )
 
     async def stats(self, _: Device, asked: TaskStats) -> TaskStatsResult:
         """A task's figures. Raises UnknownTask, NotPermitted or GatewayError."""
@@ -172,3 +171,8 @@ class History:
             if state.gateway_id == gateway_id and state.home is not None:
                 return Path(state.home)
         raise NotPermitted("That gateway's database is not on this machine.", reason="no_database")
+
+
+def _passes(error: PhoneError) -> bool:
+    """Whether the same may work when it is asked again."""
+    return error.params == {"reason": BUSY}

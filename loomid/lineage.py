@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 MOST = 1_000
 """Sessions of one task."""
+END = 2**63 - 1
+"""Beyond all messages."""
 _STEP = 500
 _TEXT = 64
 """Characters of a message by which a copy is known, beside its length."""
+_COPYING_S = 600.0
+"""Copies are made when a session begins; what is so much younger is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +107,32 @@ def root(reader: Reader, session: sqlite3.Row, session_id: str) -> str | None:
     return None
 
 
-def own(reader: Reader, session: Session) -> int:
-    """The id of the first message that the session did not take over from its parent."""
+def surely_own(reader: Reader, session: Session) -> int:
+    """An id from which on nothing was taken over from the session's parent, by its time alone."""
     if session.parent is None:
         return 0
-    known = {key for _, key, _ in _keys(reader, session.parent, 0)}
+    (row,) = reader.rows(
+        "SELECT min(id) AS first FROM messages WHERE session_id = ? AND timestamp > ?",
+        *(session.id, session.started_at + _COPYING_S),
+    )
+    return END if row["first"] is None else int(row["first"])
+
+
+def own(reader: Reader, session: Session) -> int:
+    """The id of the first message that the session did not take over from its parent: all that
+    it took over is in the parent's order, so both are gone through once, in steps."""
+    if session.parent is None:
+        return 0
+    theirs = (key for _, key, _ in _keys(reader, session.parent, 0))
     for id_, key, copied in _keys(reader, session.id, session.started_at):
-        if not copied and key not in known:
+        if not copied and key not in theirs:
             return id_
-    return 2**63 - 1
+    return END
+
+
+def told(reader: Reader, session: Session) -> str:
+    """A condition: those of a session's messages that history tells, each of its task once."""
+    return f"messages.id >= {own(reader, session)} AND {reader.shown(session.id)}"
 
 
 def _keys(

@@ -1,6 +1,8 @@
 """A page of a task's past: whole turns, the newest that fit, read backwards in small steps.
 
-Memory is bounded by the page, and by the turn at its end: no session is ever read whole.
+Memory is bounded by the page, and by the turn at its end. Of a session more than the page is
+read only where the page comes to what the session may have taken over from its parent: then
+both are gone through for where that ends (lineage.own).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 
 from loomid import lineage
 from loomid.hermesdb import Limits
+from loomid.lineage import END
 from loomid.lmp import stored
 from loomid.lmp.preview import cut
 from loomid.wire import PREVIEW_CHARS
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
 
 FRAME_BYTES = 1_024
 """What is around the turns in a frame, at most."""
-END = 2**63 - 1
 
 
 class Place(NamedTuple):
@@ -113,8 +115,11 @@ def _messages(
             sessions = sessions[1:]
         before = place.before
     for session in sessions:
-        least = lineage.own(reader, session)
-        yield from reader.messages(reader.ids(session.id, before, least), limits)
+        sure = lineage.surely_own(reader, session)
+        yield from reader.messages(reader.ids(session.id, before, sure), limits)
+        if sure:
+            least = lineage.own(reader, session)
+            yield from reader.messages(reader.ids(session.id, min(before, sure), least), limits)
         before = END
 
 
@@ -161,8 +166,9 @@ def _shorter(part: Part, room: int) -> Part:
             part,
             text=part.text if part.text is UNSET else cut(part.text, len(part.text) // 2).text,
             result=part.result and cut(part.result, len(part.result) // 2).text,
+            preview=part.preview and cut(part.preview, len(part.preview) // 2).text,
             truncated=True,
         )
-        if not part.text and not part.result:
+        if not (part.text or part.result or part.preview):
             break
     return part

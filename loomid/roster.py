@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomid import hermes_words, hermesdb, processes, wire
+from loomid import hermes_words, processes, wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
 
@@ -96,7 +96,6 @@ class Roster:
     known: Iterable[Arrival] = ()
     """What processes said of themselves to a loomid before us, the last of a gateway last."""
     started: Callable[[int], float] = processes.process_started
-    readable: Callable[[str], bool] = hermesdb.readable
     arrivals: deque[Arrival] = field(default_factory=deque)
     oddities: Counter[str] = field(default_factory=Counter)
     """What was dropped or made no sense, by kind."""
@@ -116,13 +115,17 @@ class Roster:
 
     # ── who ──
 
-    def hello(self, peer: bytes, hello: wire.Hello, now: float) -> tuple[Boot, list[Boot]]:
-        """Whose hello it is (`replaced` if a newer process lives), and whom it replaced."""
+    def hello(
+        self, peer: bytes, hello: wire.Hello, now: float, *, readable: bool = False
+    ) -> tuple[Boot, list[Boot]]:
+        """Whose hello it is (`replaced` if a newer process lives), and whom it replaced.
+        `readable`: there is a database of Hermes where it has its home."""
         key = hello.gateway_id, hello.boot
         boot = self._boots.get(key)
         if boot is None:
             boot = self._boots[key] = Boot(*key)
-        boot.up, boot.met, boot.peer, boot.missed, boot.gone = self._up(hello), True, peer, 0, 0
+        boot.up, boot.met, boot.peer = self._up(hello, readable), True, peer
+        boot.missed = boot.gone = 0
         boot.first_at = boot.first_at or now
         current = self._current.get(boot.gateway_id)
         rival = current if current is not boot and current is not None else None
@@ -140,7 +143,7 @@ class Roster:
         rival.replaced = True
         return boot, [rival]
 
-    def _up(self, hello: wire.Hello) -> GatewayUp:
+    def _up(self, hello: wire.Hello, readable: bool) -> GatewayUp:
         local = hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started
         return GatewayUp(
             name=hello.name,
@@ -153,7 +156,7 @@ class Roster:
             local=local,
             ops=hello.ops,
             home=hello.home,
-            readable=local and bool(hello.home) and self.readable(hello.home),
+            readable=local and readable,
         )
 
     def objection(self, hello: wire.Hello) -> str | None:

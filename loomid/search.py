@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 import sqlite3
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from loomid import lineage
 from loomid.hermesdb import SUMMARY
-from loomid.lineage import root, selected
+from loomid.lmp import preview
 from loomid.lmp.query import CLOSES, OPENS, unmarked, window
-from loomid.lmp.stored import content_of, content_of_parts
+from loomid.lmp.stored import content_of
 from loomid.text import valid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from loomid.hermesdb import Reader
-    from loomid.lmp.query import Query
+    from loomid.lmp.query import Mark, Query
 
 WORDS, TRIGRAMS = "messages_fts", "messages_fts_trigram"
 _SCANNED = 2_000
@@ -25,6 +27,8 @@ _SCANS = 25
 """Messages looked through for what the index cannot find: so many at once, so often a page."""
 _CHARS = 200_000
 _SNIPPET_TOKENS = 24
+_INDEX_FAULTS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
+"""What an index alone may have: it cannot be asked so, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Found:
     role: str
     ts: float
     snippet: str
-    highlights: list[tuple[int, int]]
+    highlights: list[Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +55,57 @@ class Result:
 
 
 def search(reader: Reader, query: Query, before: int, limit: int) -> Result:
-    """Messages with smaller numbers than `before`, the newest first.
+    """Messages with smaller numbers than `before`, the newest first: those that history tells.
 
     A result may be shorter than asked for and still have a `before`. Raises sqlite3.Error.
     """
     tables = reader.tables()
     table = TRIGRAMS if query.substrings else WORDS
     if table in tables and (query.fits_trigrams or table == WORDS):
-        with suppress(sqlite3.DatabaseError):  # an index may be damaged alone
+        try:
             return _named(reader, _indexed(reader, query, before, limit, table), limit, query)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF not in _INDEX_FAULTS:
+                raise
     return _scan(reader, query, before, limit)
+
+
+def merged(
+    results: Mapping[str, Result], limit: int
+) -> tuple[list[tuple[str, Found]], dict[str, int]]:
+    """The newest hits of several databases, each with the name of its own; and before which
+    message each is to be looked through further.
+
+    Each keeps its own order; what is behind the end of one that has more waits for that.
+    """
+    hits: list[tuple[str, Found]] = []
+    for _, name, found in heapq.merge(*(_heads(*each) for each in results.items())):
+        if found is None or len(hits) == limit:
+            break
+        hits.append((name, found))
+    places = {
+        name: _place(result, [found.id for of, found in hits if of == name])
+        for name, result in results.items()
+    }
+    return hits, {name: place for name, place in places.items() if place is not None}
+
+
+def _place(result: Result, shown: list[int]) -> int | None:
+    if len(shown) == len(result.found):
+        return result.before
+    return shown[-1] if shown else result.found[0].id + 1
+
+
+def _heads(name: str, result: Result) -> list[tuple[float, str, Found | None]]:
+    """A stream to merge; None: from here on nothing is known."""
+    heads: list[tuple[float, str, Found | None]] = [(-each.ts, name, each) for each in result.found]
+    return heads if result.before is None else [*heads, (-math.inf, name, None)]
 
 
 def _columns(reader: Reader) -> str:
     return f"""messages.id, messages.session_id, messages.role, messages.timestamp,
         substr(CAST(messages.content AS BLOB), 1, 6) = x'006a736f6e3a' AS is_json,
-        {reader.column("sessions", "title")} AS title, {selected(reader)}"""
+        {reader.column("sessions", "title")} AS title, {lineage.selected(reader)}"""
 
 
 def _condition(reader: Reader) -> str:
@@ -131,28 +170,35 @@ def _named(
 
 def _found(reader: Reader, rows: list[sqlite3.Row], query: Query, whole: bool) -> Iterator[Found]:
     names: dict[str, str | None] = {}
-    seen: set[tuple[str, str, float]] = set()
+    told: dict[str, str] = {}
     for row in rows:
         session = row["session_id"]
         if session not in names:
-            names[session] = root(reader, row, session)
+            names[session] = lineage.root(reader, row, session)
+            told[session] = _told(reader, row)
         name = names[session]
-        copy = (name or "", row["role"], row["timestamp"])
-        if name is None or copy in seen:
-            continue  # a helper's session; or what another session of the task took over
-        seen.add(copy)
+        if name is None:
+            continue  # a helper's session
+        is_told = f"SELECT 1 FROM messages WHERE id = ? AND {told[session]}"  # noqa: S608 - ours
+        if not reader.rows(is_told, row["id"]):
+            continue  # a copy
         snippet, marks = _snippet(reader, row, query, whole)
-        title = valid_text(row["title"] or "")
+        title = preview.title(valid_text(row["title"] or ""))
         ts = float(row["timestamp"])
         yield Found(row["id"], session, name, title, row["role"], ts, snippet, marks)
 
 
-def _snippet(
-    reader: Reader, row: sqlite3.Row, query: Query, whole: bool
-) -> tuple[str, list[tuple[int, int]]]:
+def _told(reader: Reader, row: sqlite3.Row) -> str:
+    """A condition: what history tells of the session of a found message."""
+    for session in lineage.of_task(reader, row["session_key"], row["session_id"]):
+        if session.id == row["session_id"]:
+            return lineage.told(reader, session)
+    return "FALSE"
+
+
+def _snippet(reader: Reader, row: sqlite3.Row, query: Query, whole: bool) -> tuple[str, list[Mark]]:
     if row["is_json"]:
-        raw = reader.whole(row["id"], "content") or ""
-        return window(content_of_parts(raw, _CHARS).text, query.terms)
+        return window(reader.parts_of(row["id"], _CHARS).text, query.terms)
     if whole:
         return window(content_of(row["snippet"], _CHARS).text, query.terms)
     return unmarked(valid_text(row["snippet"] or ""))

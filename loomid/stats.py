@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from loomid import lineage
 from loomid.lmp.usage import figures
 from loomid.text import valid_text
 
@@ -32,16 +33,12 @@ def of_sessions(reader: Reader, sessions: list[Session], session_key: str | None
         ORDER BY started_at DESC""",  # noqa: S608 - our own names
         ids,
     )
-    (said,) = reader.rows(
-        f"""SELECT count(*) AS messages, min(timestamp) AS first, max(timestamp) AS last
-        FROM messages WHERE session_id IN (SELECT value FROM json_each(?))
-        AND {reader.visible}""",  # noqa: S608 - our own names
-        ids,
-    )
+    counts = [_said(reader, session) for session in sessions]
+    said = [count for count in counts if count["messages"]]
     sums = {name: _sum(rows, name) for name in _COUNTS}
     told: dict[str, Any] = {
         "sessions": len(sessions),
-        "messages": said["messages"],
+        "messages": sum(count["messages"] for count in said),
         "started_at": sessions[-1].started_at,
         **figures({name: value for name, value in sums.items() if "cost" not in name}),
         "calls": sums["api_call_count"],
@@ -50,9 +47,22 @@ def of_sessions(reader: Reader, sessions: list[Session], session_key: str | None
         "context_tokens": _context(reader, session_key, sessions[0].id),
         **_cost(rows),
     }
-    if said["messages"]:
-        told |= {"active_at": said["last"], "duration": max(said["last"] - said["first"], 0.0)}
+    if said:
+        last = max(count["last"] for count in said)
+        first = min(count["first"] for count in said)
+        told |= {"active_at": last, "duration": last - first}
     return {name: value for name, value in told.items() if value is not None}
+
+
+def _said(reader: Reader, session: Session) -> sqlite3.Row:
+    """Of the messages that history tells of a session."""
+    (row,) = reader.rows(
+        f"""SELECT count(*) AS messages, min(timestamp) AS first, max(timestamp) AS last
+        FROM messages WHERE session_id = ?
+        AND {lineage.told(reader, session)}""",  # noqa: S608 - our own names
+        session.id,
+    )
+    return row
 
 
 def _sum(rows: list[sqlite3.Row], name: str) -> Any:  # noqa: ANN401 - a number

@@ -14,7 +14,8 @@ PAGE_BYTES = 256 * 1024
 LEAST_BYTES = 4 * 1024
 QUERY_CHARS = 500
 
-Cursor = Annotated[str, Meta(max_length=1_024)]
+Cursor = Annotated[str, Meta(max_length=65_536)]
+"""One of a search has a place for each gateway."""
 
 
 class Usage(Payload, frozen=True, kw_only=True):
@@ -136,6 +137,8 @@ class TaskSearchResult(Payload, frozen=True, kw_only=True):
     """Newest first."""
     request_id: str | UnsetType = UNSET
     next_cursor: str | UnsetType = UNSET
+    incomplete: bool | UnsetType = UNSET
+    """A database could not be read. One that was busy has its hits on a page to come."""
 
 
 class TaskStats(Payload, frozen=True, kw_only=True):

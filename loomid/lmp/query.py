@@ -11,12 +11,21 @@ from dataclasses import dataclass
 
 from loomid.errors import BadQuery
 from loomid.lmp.history_frames import QUERY_CHARS
+from loomid.lmp.preview import cut
 
 _TOKEN = re.compile(r'(?P<minus>-?)(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))')
 _TRIGRAM = 3
-OPENS, CLOSES = "\ue000", "\ue001"
-"""Around what was found, in a snippet of the index."""
-_AROUND = 60
+OPENS, CLOSES = "\ufdd0", "\ufdd1"
+"""Around what was found, in a snippet of the index: no characters that a text would have."""
+_PIECE, _BEFORE = 180, 60
+"""Characters of a snippet, and how many of them are before what was found."""
+_JOINED = (
+    *("CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH ", "HANGUL", "BOPOMOFO"),
+    *("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN "),
+)
+"""Scripts without spaces, by how Unicode names their characters."""
+Mark = tuple[int, int]
+"""From and to, in code points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class Query:
     @property
     def substrings(self) -> bool:
         """Words of a script without spaces: what is between others must be found, too."""
-        return any(_is_cjk(char) for term in self.terms for char in term.text)
+        return any(_is_joined(char) for term in self.terms for char in term.text)
 
     @property
     def fits_trigrams(self) -> bool:
@@ -97,13 +106,12 @@ def _quoted(term: Term, trigrams: bool) -> str:
     return f"{quoted}*" if term.begins and not trigrams else quoted
 
 
-def _is_cjk(char: str) -> bool:
-    name = unicodedata.name(char, "")
-    return name.startswith(("CJK ", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"))
+def _is_joined(char: str) -> bool:
+    return unicodedata.name(char, "").startswith(_JOINED)
 
 
-def unmarked(snippet: str) -> tuple[str, list[tuple[int, int]]]:
-    """A snippet without the marks, and where they were."""
+def unmarked(snippet: str) -> tuple[str, list[Mark]]:
+    """A piece of a snippet without the marks, and where they were."""
     text, found, begun = "", [], -1
     for piece in re.split(f"([{OPENS}{CLOSES}])", snippet):
         if piece == OPENS:
@@ -114,15 +122,25 @@ def unmarked(snippet: str) -> tuple[str, list[tuple[int, int]]]:
             begun = -1
         else:
             text += piece
-    return text.rstrip(), [(start, min(end, len(text.rstrip()))) for start, end in found]
+    return _around(text.rstrip(), found)
 
 
-def window(text: str, terms: list[Term]) -> tuple[str, list[tuple[int, int]]]:
+def window(text: str, terms: list[Term]) -> tuple[str, list[Mark]]:
     """A piece of the text around the first term in it, and where terms are in the piece."""
-    pattern = re.compile("|".join(re.escape(term.text) for term in terms), re.IGNORECASE)
-    first = pattern.search(text)
-    middle = first.start() if first is not None else 0
-    start, end = max(middle - _AROUND, 0), middle + 2 * _AROUND
-    head = "…" if start else ""
-    piece = head + text[start:end] + ("…" if end < len(text) else "")
-    return piece, [found.span() for found in pattern.finditer(piece)]
+    # One by one: over a long text an alternative of many words would take half a second, in
+    # which no other thread runs.
+    words = [re.escape(term.text) for term in terms]
+    firsts = (re.search(word, text, re.IGNORECASE) for word in words)
+    start = min((first.start() for first in firsts if first is not None), default=0)
+    near = re.compile("|".join(words), re.IGNORECASE)
+    found = near.finditer(text, start, start + QUERY_CHARS + _PIECE)
+    return _around(text, [each.span() for each in found])
+
+
+def _around(text: str, marks: list[Mark]) -> tuple[str, list[Mark]]:
+    """A piece around the first mark, and the marks in it."""
+    start = max(marks[0][0] - _BEFORE, 0) if marks else 0
+    piece = cut(text[start:], _PIECE)
+    end, shift = start + len(piece.text), (start > 0) - start
+    inside = [(max(a, start) + shift, min(b, end) + shift) for a, b in marks if a < end]
+    return "…" * (start > 0) + piece.text + "…" * piece.truncated, inside

@@ -7,8 +7,9 @@ whose end it kept no trace of is `partial`, a tool that may have been cut off ha
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import UNSET
 
@@ -28,6 +29,9 @@ _CLOSER = "Operation interrupted."
 _UNFINISHED = frozenset({"length", "incomplete"})
 _TOGETHER_S = 0.01
 """A message that is folded in is stored in one step with the mark of what it cut off."""
+NAME_CHARS = 256
+"""Of a tool's name and of a call's id: what is longer is none, and would fill a page."""
+_ATTACHED = 16
 _KINDS: dict[str, Literal["image", "audio"]] = {
     "image_url": "image",
     "image": "image",
@@ -100,12 +104,42 @@ def content_of(raw: str | None, limit: int, *, truncated: bool = False) -> Conte
     return Content(shown.text, truncated or shown.truncated)
 
 
-def content_of_parts(raw: str, limit: int) -> Content:
-    """Content that Hermes stored as JSON: its texts, and what else was in it by kind and size."""
+class Head(str):
+    """The beginning of a string, and how many characters all of it has, a "=" at its end not
+    counted."""
+
+    __slots__ = ("size",)
+    size: int
+
+    def __new__(cls, text: str, size: int) -> Self:
+        made = super().__new__(cls, text)
+        made.size = size
+        return made
+
+
+def json_of(raw: str | None) -> object:
+    """What a column's JSON says; None when it is none."""
     try:
-        parts = json.loads(valid_json_text(raw))
+        return json.loads(valid_json_text(raw)) if raw else None
     except (ValueError, RecursionError):
-        return Content()
+        return None
+
+
+def beginning_of(raw: str) -> list[object]:
+    """What is whole at the beginning of a JSON list that was cut."""
+    found: list[object] = []
+    raw, decoder, at = valid_json_text(raw), json.JSONDecoder(), 1
+    with suppress(ValueError, RecursionError):
+        while raw.startswith("["):
+            while raw[at : at + 1] in (",", " "):
+                at += 1
+            one, at = decoder.raw_decode(raw, at)
+            found.append(one)
+    return found
+
+
+def content_of_parts(parts: object, limit: int) -> Content:
+    """Content that Hermes stored as JSON: its texts, and what else was in it by kind and size."""
     texts, attached = [], []
     for part in parts if isinstance(parts, list) else [parts]:
         if isinstance(part, str):
@@ -115,29 +149,26 @@ def content_of_parts(raw: str, limit: int) -> Content:
         elif isinstance(part, dict) and isinstance(part.get("text"), str):
             texts.append(part["text"])
     shown = cut("\n".join(texts), limit)
-    return Content(shown.text, shown.truncated, tuple(attached))
+    truncated = shown.truncated or len(attached) > _ATTACHED
+    return Content(shown.text, truncated, tuple(attached[:_ATTACHED]))
 
 
 def _attachment(part: dict[str, Any]) -> HistoryAttachment:
     kind = _KINDS[part["type"]]
     where = part.get(part["type"]) or part.get("source") or part
     url = where.get("url") or where.get("data") if isinstance(where, dict) else where
-    head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
+    head, comma, _ = url.partition(",") if isinstance(url, str) else ("", "", "")
     if not comma or not head.startswith("data:"):
         return HistoryAttachment(kind=kind)
     return HistoryAttachment(
         kind=kind,
         media_type=cut(head[5:].partition(";")[0], 100).text or UNSET,
-        bytes=len(data) * 3 // 4 - data[-2:].count("="),
+        bytes=(url.size - len(head) - 1) * 3 // 4 if isinstance(url, Head) else UNSET,
     )
 
 
-def calls_of(raw: str | None) -> tuple[Call, ...]:
+def calls_of(found: object) -> tuple[Call, ...]:
     """The tool calls in a message; those that cannot be read are left out."""
-    try:
-        found = json.loads(valid_json_text(raw)) if raw else []
-    except (ValueError, RecursionError):
-        return ()
     calls = (_call(each) for each in (found if isinstance(found, list) else []))
     return tuple(call for call in calls if call is not None)
 
@@ -146,15 +177,12 @@ def _call(found: object) -> Call | None:
     function = found.get("function") if isinstance(found, dict) else None
     if not isinstance(found, dict) or not isinstance(function, dict):
         return None
-    try:
-        args = json.loads(function.get("arguments") or "{}")
-    except (TypeError, ValueError, RecursionError):
-        args = {}
+    told = function.get("arguments")
     call_id, tool = found.get("id"), function.get("name")
     return Call(
-        call_id if isinstance(call_id, str) else "",
-        tool if isinstance(tool, str) else "",
-        cut(valid_text(of_args(args))),
+        call_id[:NAME_CHARS] if isinstance(call_id, str) else "",
+        tool[:NAME_CHARS] if isinstance(tool, str) else "",
+        cut(valid_text(of_args(json_of(told) if isinstance(told, str) else None))),
     )
 
 
@@ -163,8 +191,11 @@ def _call(found: object) -> Call | None:
 
 def begins(row: Row, older: Row | None) -> bool:
     """Whether a turn begins with this message; `older` is the one before it, of any turn."""
-    if older is None or older.session_id != row.session_id or row.summary or older.summary:
+    if older is None or row.summary or older.summary:
         return True
+    if older.session_id != row.session_id:
+        # What Hermes compresses in the midst of a turn goes on in another session.
+        return row.role == "user" or older.answers
     if row.role != "user" or row.display == "steer":
         return False
     if row.aside and older.role != "user":
@@ -180,7 +211,7 @@ def turn_of(rows: Sequence[Row], turn_id: str, *, run_id: str | None = None) -> 
     first, running = rows[0], run_id is not None and not story.answered
     story.close(running=running)
     prompt = first.content if first.role == "user" and not first.display else Content()
-    known = bool(prompt.text or prompt.attachments) and not first.summary
+    known = bool(prompt.text or prompt.attachments or prompt.truncated) and not first.summary
     done = story.answered
     return HistoryTurn(
         turn_id=turn_id,

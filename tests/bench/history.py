@@ -3,36 +3,44 @@
 The session is made by Hermes' own SessionDB, of each release that is installed (see
 tests/support/hermes.py). Told are medians: Hermes' own query for as many messages, our first
 page with everything (sessions, parts, frame), a page in the middle; and how our memory grows
-while all pages are read. `--messages N`, `--rounds N`.
+while all pages are read. Then, for messages of many megabytes, how long the event loop stands
+still while a page with one is read: the least of some rounds, as other processes hold it up too.
+`--messages N`, `--rounds N`.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import resource
 import statistics
 import subprocess
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from loomid import hermesdb, lineage, pages
+from loomid.hermesdb import HermesDb
 from loomid.lmp import ids
 from loomid.lmp.history_frames import PAGE_BYTES, TaskHistoryResult
 from loomid.pages import Page, Place, Wanted
 from tests.support.hermes import RELEASES, Release, Unavailable
+from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from loomid.hermesdb import Reader
 
 KEY = "agent:main:loomi:dm:bench"
+MIB = 2**20
 WANTED = Wanted(100, PAGE_BYTES, full=False)
 MAKE = """
 import json, sys, time
@@ -79,6 +87,7 @@ def main() -> None:
         measure(release, options.messages, options.rounds)
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"resident at most {usage:.0f} MiB, interpreter included")
+    stalls()
 
 
 def measure(release: Release, messages: int, rounds: int) -> None:
@@ -122,17 +131,72 @@ def made(release: Release, home: Path, messages: int, rounds: int) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
+def newest(reader: Reader, place: Place | None) -> Page:
+    """The page before a place."""
+    sessions = lineage.of_task(reader, KEY, "s1")
+    name = partial(ids.turn_id, b"k" * 32, "gw")
+    return pages.read(reader, sessions, place, WANTED, name, None)
+
+
 def page(home: Path, place: Place | None) -> Page:
     """One page, encoded as it is sent."""
-
-    def work(reader: Reader) -> Page:
-        sessions = lineage.of_task(reader, KEY, "s1")
-        name = partial(ids.turn_id, b"k" * 32, "gw")
-        return pages.read(reader, sessions, place, WANTED, name, None)
-
-    found = hermesdb.read(home, work)
+    found = hermesdb.read(home, partial(newest, place=place))
     msgspec.json.encode(TaskHistoryResult(task_id="task", turns=found.turns))
     return found
+
+
+def stalls() -> None:
+    """A line for each kind of large message."""
+    print("message                          page        loop stands still at most")
+    for what, message in LARGE.items():
+        with tempfile.TemporaryDirectory(prefix="lo-") as name:
+            home = Home(Path(name))
+            home.session("s1", KEY)
+            home.message("user", "before")
+            home.message(**message())
+            took, still = map(
+                min, zip(*(asyncio.run(stall(home.folder)) for _ in range(7)), strict=True)
+            )
+        print(f"{what:28}{took * 1e3:6.0f} ms {still * 1e3:9.1f} ms")
+
+
+async def stall(home: Path) -> tuple[float, float]:
+    """Seconds that a page takes, and the longest in which the loop did nothing."""
+    db, loop, still = HermesDb(), asyncio.get_running_loop(), 0.0
+    reading = loop.create_task(db.read(home, partial(newest, place=None)))
+    begun = last = loop.time()
+    while not reading.done():
+        await asyncio.sleep(0.0005)
+        still, last = max(still, loop.time() - last), loop.time()
+    assert reading.result().turns
+    return loop.time() - begun, still
+
+
+def _picture(size: int) -> dict[str, Any]:
+    url = f"data:image/jpeg;base64,{'QUJD' * (size // 4)}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _call(size: int) -> dict[str, Any]:
+    arguments = json.dumps({"path": "a.txt", "content": "line\n" * (size // 6)})
+    call = {"id": "c", "function": {"name": "write_file", "arguments": arguments}}
+    return {"role": "assistant", "tool_calls": json.dumps([call])}
+
+
+LARGE: dict[str, Callable[[], dict[str, Any]]] = {
+    "text of 64 MiB": lambda: {"role": "user", "content": "text " * (64 * MIB // 5)},
+    "picture of 7 MiB": lambda: {"role": "user", "content": [_picture(7 * MIB)]},
+    "picture of 64 MiB": lambda: {"role": "user", "content": [_picture(64 * MIB)]},
+    "7 MiB of Chinese as JSON": lambda: {
+        "role": "user",
+        "content": [{"type": "text", "text": "\u5927" * (7 * MIB // 6)}],
+    },
+    "tool result of 64 MiB": lambda: {
+        "role": "tool",
+        "content": json.dumps({"output": "text " * (64 * MIB // 5)}),
+    },
+    "arguments of 7 MiB": lambda: _call(7 * MIB),
+}
 
 
 def every_page(home: Path) -> Iterator[Page]:

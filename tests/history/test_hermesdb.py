@@ -101,6 +101,72 @@ def test_text_is_made_valid(home: Home) -> None:
     assert (first.content.text, second.content.text) == ("a\ufffdb", "\ufffd")
 
 
+def picture(size: int) -> dict[str, Any]:
+    """As Hermes stores one of so many bytes."""
+    data = "QUJD" * (size // 3)
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_pictures_of_any_size(tmp_path: Path) -> None:
+    """Looked into are those that are not too large; of the others what comes before them."""
+    home = Home(tmp_path / "hermes")
+    home.session()
+    say = {"type": "text", "text": "look"}
+    few, many = 3 * 2**19, 3 * 2**22
+    home.message("user", [say, picture(few), {"type": "text", "text": "here"}])
+    home.message("user", [say, picture(3), picture(many), {"type": "text", "text": "there"}])
+    home.message("user", [picture(3)] * 50)
+    small, large, album = rows_of(home)
+    assert (small.content.text, small.content.truncated) == ("look\nhere", False)
+    assert [(one.media_type, one.bytes) for one in small.content.attachments] == [
+        ("image/png", few)
+    ]
+    assert (large.content.text, large.content.truncated) == ("look", True)
+    assert [one.kind for one in large.content.attachments] == ["image"]
+    assert (len(album.content.attachments), album.content.truncated) == (16, True)
+
+
+def test_python_never_sees_a_large_message(tmp_path: Path) -> None:
+    """While Python looks at megabytes nothing else of loomid runs."""
+    home = Home(tmp_path / "hermes")
+    home.session()
+    wide = '"' * 2 + ',""' * 2**20
+    for content in ("\x00json:" + json.dumps([picture(2**20)] * 5), "\x00json:[" + wide + "]"):
+        home.message("user", content)
+        home.message("tool", content)
+    home.message("user", "x" * 2**22)
+    home.message("tool", json.dumps({"error": "x" * 2**22}), tool_name="terminal")
+    call = {"id": "c1", "function": {"name": "write_file", "arguments": "{" + wide + "}"}}
+    home.message("assistant", "", tool_calls=json.dumps([call]))
+    sizes: list[int] = []
+
+    def work(reader: Reader) -> list[Row]:
+        reader._line.text_factory = lambda raw: sizes.append(len(raw)) or raw.decode()
+        return [*reader.messages(reader.ids("s1", 2**62), LIMITS)]
+
+    rows = hermesdb.read(home.folder, work)
+    assert max(sizes) < 2**17
+    assert [(call.call_id, call.tool) for call in rows[0].calls] == [("c1", "write_file")]
+    assert rows[1].ok is False
+    assert rows[2].content.truncated
+
+
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        (r"a\u0000b", "a\ufffdb"),
+        (r"a\\u0000b", r"a\u0000b"),
+        (r"a\\\u0000b", "a\\\ufffdb"),
+        (r"\ud800", "\ufffd"),
+        (r"\ud83d\ude00\u5927", "😀大"),
+    ],
+)
+def test_text_in_json_is_what_it_was(home: Home, escaped: str, text: str) -> None:
+    home.session()
+    home.message("user", f'\x00json:[{{"type": "text", "text": "{escaped}"}}]')
+    assert rows_of(home)[0].content.text == text
+
+
 def test_calls_and_what_they_gave_back(home: Home) -> None:
     home.session()
     home.use(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING
+
+import pytest
 
 from loomid import hermesdb, lineage, pages
 from loomid.lmp.history_frames import HistoryTurn
 from loomid.pages import Wanted
+from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from loomid.hermesdb import Reader
-    from tests.support.hermes_home import Home
 
 KEY = "agent:main:loomi:dm:c1"
 SUMMARY = (
@@ -73,6 +78,37 @@ def test_a_chain_of_compressions(home: Home) -> None:
     assert prompts(home, None, "s2") == ["one", "two", "three", "four"]
     assert prompts(home, None, "s1") == ["one", "two", "three", "four"]
     assert name(home, "s2") == KEY
+
+
+@pytest.mark.parametrize("messages", [1, 3, 100])
+def test_a_turn_that_is_compressed_in_its_midst_is_one(home: Home, messages: int) -> None:
+    """With the ids that it had live: its rounds are counted on in the new session."""
+    home.session("s1", KEY)
+    home.say("one")
+    home.message("user", "two")
+    home.use("terminal", {"command": "ls"}, "a", text="first")
+    home.run("UPDATE sessions SET end_reason = 'compression' WHERE id = 's1'")
+    home.session("s2", KEY, parent_session_id="s1")
+    home.message("user", SUMMARY, "s2")
+    home.copy("s1", "s2", keep_time=True, last=3)
+    home.use("terminal", {"command": "pwd"}, "b", "s2")
+    home.message("assistant", "done", "s2", finish_reason="stop")
+
+    def work(reader: Reader) -> list[HistoryTurn]:
+        sessions, found, place = lineage.of_task(reader, KEY, "s2"), [], None
+        while True:
+            wanted = Wanted(messages, 10**6, full=False)
+            page = pages.read(reader, sessions, place, wanted, _name, None)
+            found[:0] = page.turns
+            if (place := page.following) is None:
+                return found
+
+    one, two = hermesdb.read(home.folder, work)
+    assert (one.prompt, two.prompt, two.status) == ("one", "two", "completed")
+    kinds = [part.part if part.kind != "tool" else part.preview for part in two.parts]
+    assert kinds == ["text:0", "ls", "pwd", "text:2"]
+    home.say("three", session=home.session("s3", KEY))
+    assert prompts(home, KEY, "s3") == ["one", "two", "three"]
 
 
 def test_a_chain_without_a_key_is_named_by_its_first(home: Home) -> None:
@@ -169,6 +205,69 @@ def test_a_branch_that_nothing_was_added_to(home: Home) -> None:
     home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
     home.copy("s1", "s2", keep_time=False)
     assert prompts(home, KEY, "s2") == ["one"]
+
+
+def statements(home: Home, messages: int) -> list[str]:
+    """What the newest page of so many messages asks the database."""
+    asked: list[str] = []
+
+    def work(reader: Reader) -> None:
+        sessions = lineage.of_task(reader, KEY, "s2")
+        reader._line.set_trace_callback(asked.append)
+        pages.read(reader, sessions, None, Wanted(messages, 10**6, full=False), _name, None)
+
+    hermesdb.read(home.folder, work)
+    return asked
+
+
+def _name(session_id: str, number: int) -> str:
+    return f"{session_id}/{number}"
+
+
+def test_a_page_of_a_branch_does_not_look_at_what_it_was_made_from(home: Home) -> None:
+    """Unless it comes to where that ends; then all is there once."""
+    home.session("s1", KEY)
+    for number in range(20):
+        home.say(f"{number}")
+    home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=False)
+    home.say("soon", session="s2")
+    home.message("user", "later", "s2", after=3_600.0)
+    home.message("assistant", "ok", "s2", finish_reason="stop")
+    for number in range(100):
+        home.say(f"at last {number}", session="s2")
+    assert not [one for one in statements(home, 50) if "'s1'" in one]
+    assert [one for one in statements(home, 500) if "'s1'" in one]
+    assert prompts(home, KEY, "s2") == [
+        *(f"{number}" for number in range(20)),
+        *("soon", "later"),
+        *(f"at last {number}" for number in range(100)),
+    ]
+
+
+def test_memory_does_not_grow_with_what_a_session_was_made_from(tmp_path: Path) -> None:
+    peaks = []
+    for count in (2_000, 8_000):
+        home = Home(tmp_path / f"{count}")
+        home.session("s1", KEY)
+        home.run(
+            """INSERT INTO messages (session_id, role, content, timestamp)
+            WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT ?)
+            SELECT 's1', 'user', 'message ' || n, n FROM n""",
+            count,
+        )
+        home.session("s2", KEY, parent_session_id="s1", end_reason="compression")
+        home.say("own", session="s2")
+
+        def work(reader: Reader) -> int:
+            newest, _ = lineage.of_task(reader, KEY, "s2")
+            return lineage.own(reader, newest)
+
+        tracemalloc.start()
+        assert hermesdb.read(home.folder, work) == count + 1
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] * 2, peaks  # four times it were, if it grew
 
 
 def test_helpers_are_no_part_of_it(home: Home) -> None:

@@ -143,6 +143,18 @@ def test_one_turn_larger_than_a_page_comes_in_pieces(home: Home) -> None:
     assert found[0][0].parts[-1].truncated is True
 
 
+def test_a_part_that_nothing_fits_beside_is_cut(home: Home) -> None:
+    """Many pictures in the message; a tool whose arguments, escaped, are larger than a page, or
+    whose name is."""
+    home.session("s1", KEY)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+    home.message("user", [{"type": "text", "text": "\x02" * 9_000}, *[picture] * 100])
+    home.use("terminal", {"command": "\x01" * 2_000}, "\x03" * 2_000)
+    home.use("t" * 10_000, {}, "ok")
+    for page in pages_of(home, Wanted(10, LEAST_BYTES, full=True)):
+        assert page[0].turn_id == "s1/1"
+
+
 def test_a_turn_that_goes_on_while_its_pages_are_read(home: Home) -> None:
     home.session("s1", KEY)
     for number in range(4):

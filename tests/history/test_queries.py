@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from loomid.lmp.history_frames import LEAST_BYTES
-from tests.support.answering import LIMITS, Host, Side, key_of, until
+from loomid import hermesdb
+from loomid.history import History
+from loomid.lmp.history_frames import LEAST_BYTES, TaskSearch
+from tests.support.answering import LIMITS, PHONE, Host, Side, key_of, until
 from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
@@ -87,6 +92,27 @@ async def test_a_cursor_is_good_for_its_task_alone(side: Side, host: Host) -> No
         assert error.code == "bad_cursor", odd
     error = await side.refused("task.search", query="one", cursor=cursor)
     assert error.code == "bad_cursor"
+
+
+async def test_cursors_outlive_a_restart(tmp_path: Path, hermes: Home) -> None:
+    """Both of one task and of a search, and the ids that came with them."""
+    host, pages = Host(tmp_path / "h.sock", home=str(hermes.folder)), []
+    host.sessions = [row("s1", "c1"), row("s2", "c2")]
+    cursors: list[dict[str, Any]] = [{}, {}]
+    try:
+        for _ in range(2):
+            async with Side(tmp_path) as side:
+                await side.online(host)
+                task = side.task_id(KEY)
+                answers = [
+                    await side.ask("task.history", task_id=task, max_messages=2, **cursors[0]),
+                    await side.ask("task.search", query="done", limit=1, **cursors[1]),
+                ]
+            cursors = [{"before": answers[0]["next_before"]}, {"cursor": answers[1]["next_cursor"]}]
+            pages.append((answers[0]["turns"][0]["prompt"], answers[1]["hits"][0]["snippet"]))
+    finally:
+        host.link.stop(0.1)
+    assert pages == [("three", "three done"), ("two", "two done")]
 
 
 async def test_a_page_is_never_above_the_frame_limit(side: Side, host: Host, hermes: Home) -> None:
@@ -183,6 +209,78 @@ async def test_search_over_two_gateways(
         other.link.stop(0.1)
 
 
+async def test_a_busy_database_keeps_its_place(
+    side: Side, host: Host, hermes: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has comes when it can be read again; alone it is an error, and the same cursor is
+    good after it."""
+    monkeypatch.setattr(hermesdb, "BUSY_S", 0.05)
+    far = Home(tmp_path / "far")
+    far.message("user", "far done", far.session("s9", KEY))
+    other = await side.online(Host(tmp_path / "h.sock", "gw2", "boot2", home=str(far.folder)))
+    try:
+        with closing(sqlite3.connect(hermes.path)) as line:
+            line.execute("BEGIN EXCLUSIVE")
+            answer = await side.ask("task.search", query="done", limit=2)
+            assert [hit["snippet"] for hit in answer["hits"]] == ["far done"]
+            assert answer["incomplete"] is True
+            cursor = answer["next_cursor"]
+            error = await side.refused("task.search", query="done", cursor=cursor)
+            assert (error.code, error.params) == ("gateway_error", {"reason": "database_busy"})
+        answer = await side.ask("task.search", query="done", cursor=cursor)
+        snippets = [hit["snippet"] for hit in answer["hits"]]
+        assert snippets == ["three done", "two done", "one done"]
+        assert "incomplete" not in answer
+    finally:
+        other.link.stop(0.1)
+
+
+async def test_a_database_that_is_gone_is_told_and_not_waited_for(
+    side: Side, host: Host, hermes: Home, tmp_path: Path
+) -> None:
+    far = Home(tmp_path / "far")
+    other = await side.online(Host(tmp_path / "h.sock", "gw2", "boot2", home=str(far.folder)))
+    far.path.unlink()
+    try:
+        answer = await side.ask("task.search", query="done")
+        assert (len(answer["hits"]), answer["incomplete"]) == (3, True)
+        assert "next_cursor" not in answer
+    finally:
+        other.link.stop(0.1)
+
+
+async def test_a_cursor_of_many_gateways(side: Side, tmp_path: Path) -> None:
+    """What we hand out we take back, however many places are in it."""
+    hosts, count = [], 12
+    try:
+        for number in range(count):
+            home = Home(tmp_path / f"{number}")
+            home.message("user", f"needle {number}", home.session("s1", KEY))
+            name = f"gw{number:0120}"
+            hosts.append(Host(tmp_path / "h.sock", name, f"b{number}", home=str(home.folder)))
+            await side.online(hosts[-1])
+        found, cursor = set(), None
+        for _ in range(count):
+            answer = await side.ask("task.search", query="needle", limit=1, cursor=cursor)
+            found |= {hit["snippet"] for hit in answer["hits"]}
+            cursor = answer.get("next_cursor")
+        assert (len(found), cursor) == (count, None)
+    finally:
+        for host in hosts:
+            host.link.stop(0.1)
+
+
+async def test_hits_are_never_above_the_frame_limit(side: Side, host: Host, hermes: Home) -> None:
+    hermes.session("s3", KEY, title="\x01" * 5_000)
+    for _ in range(100):
+        hermes.message("user", "\x01" * 50 + "q " * 200, "s3")
+    history = History(side.commands.tasks, side.gateways, side.log.projection, side.key, 2**14)
+    asked = TaskSearch(query="q", limit=100)
+    answer = await history.search(PHONE, asked)
+    assert 0 < len(msgspec.json.encode(answer)) < 2**14
+    assert answer.next_cursor
+
+
 async def test_figures(side: Side, host: Host, hermes: Home) -> None:
     answer = await side.ask("task.stats", task_id=side.task_id(KEY), request_id="r1")
     assert answer == {
@@ -214,9 +312,28 @@ async def test_figures(side: Side, host: Host, hermes: Home) -> None:
     assert "reasoning_tokens" not in answer
 
 
+async def test_messages_are_counted_once(side: Side, host: Host, hermes: Home) -> None:
+    """A branch in the same chat begins with copies."""
+    hermes.session("s3", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    hermes.copy("s1", "s3", keep_time=False)
+    hermes.say("four", session="s3")
+    answer = await side.ask("task.stats", task_id=side.task_id(KEY))
+    assert (answer["sessions"], answer["messages"]) == (2, 8)
+
+
+@pytest.mark.parametrize("size", [{"limit": 0}, {"limit": -1}, {"limit": 101}, {"limit": 10**30}])
+async def test_wrong_sizes_of_a_page_of_hits(side: Side, size: dict[str, Any]) -> None:
+    assert (await side.refused("task.search", query="x", **size)).code == "bad_frame"
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_bytes": LEAST_BYTES - 1}, {"max_messages": 0}, {"view": "all"}, {"before": "x" * 2_000}],
+    [
+        *({"max_messages": wrong} for wrong in (0, -1, 1_001, 10**30, 1.5)),
+        *({"max_bytes": wrong} for wrong in (LEAST_BYTES - 1, -1)),
+        {"view": "all"},
+        {"before": "x" * 70_000},
+    ],
 )
 async def test_wrong_bounds_are_bad_frames(side: Side, wrong: dict[str, Any]) -> None:
     error = await side.refused("task.history", task_id="task_1", **wrong)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from loomid import hermesdb
-from loomid.errors import BadQuery
+from loomid import hermesdb, lineage
+from loomid.errors import BadQuery, GatewayError
 from loomid.lmp import query
-from loomid.search import Found, Result, search
+from loomid.search import Found, Result, merged, search
 from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from loomid.hermesdb import Reader
 
 KEY = "agent:main:loomi:dm:c1"
-END = 2**62
+END = lineage.END
+Hit = tuple[str, int, float]
+"""Gateway, number, time."""
 
 
 def look(home: Home, text: str, before: int = END, limit: int = 20) -> Result:
@@ -149,6 +157,67 @@ def test_pages_are_the_whole(home: Home) -> None:
         assert found == numbers[::-1], text
 
 
+class Many:
+    """The databases of several gateways, searched page by page."""
+
+    def __init__(self, folder: Path, said: list[list[float]]) -> None:
+        """`said`: for each database when each of its messages was said."""
+        self.homes = {f"gw{number}": Home(folder / f"{number}") for number in range(len(said))}
+        for home, times in zip(self.homes.values(), said, strict=True):
+            home.session("s1", KEY)
+            for ts in times:
+                home.message("user", "needle", timestamp=ts)
+
+    def page(self, places: dict[str, int], limit: int) -> tuple[list[Hit], dict[str, int]]:
+        results = {
+            name: look(self.homes[name], "needle", place, limit) for name, place in places.items()
+        }
+        hits, rest = merged(results, limit)
+        assert len(hits) <= limit
+        return [(name, found.id, found.ts) for name, found in hits], rest
+
+    def pages(self, limits: Iterator[int]) -> list[Hit]:
+        """All hits, page after page of these sizes."""
+        places, found = dict.fromkeys(self.homes, END), []
+        while places:
+            hits, places = self.page(places, next(limits))
+            found += hits
+        return found
+
+
+times = st.lists(st.integers(1, 9).map(float), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(times, max_size=4), st.lists(st.integers(1, 7), min_size=1), st.booleans())
+def test_pages_over_several_databases_are_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, said: list[list[float]], sizes: list[int], sane: bool
+) -> None:
+    """Each hit once, in an order that no page size changes: by time, and those of one database
+    by number whatever its clock said."""
+    if sane:
+        said = [sorted(times) for times in said]
+    many = Many(tmp_path_factory.mktemp("many"), said)
+    found = many.pages(itertools.cycle(sizes))
+    assert found == many.pages(itertools.repeat(100))
+    for name, times in zip(many.homes, said, strict=True):
+        numbers = [number for gateway, number, _ in found if gateway == name]
+        assert numbers == [*range(len(times), 0, -1)]
+    if sane:
+        assert [ts for *_, ts in found] == sorted((t for ts in said for t in ts), reverse=True)
+
+
+def test_what_is_said_between_two_pages_is_on_none(tmp_path: Path) -> None:
+    many = Many(tmp_path, [[3.0, 9.0], [1.0, 2.0]])
+    places = dict.fromkeys(many.homes, END)
+    hits, places = many.page(places, 1)
+    assert hits == [("gw0", 2, 9.0)]
+    for home in many.homes.values():
+        home.message("user", "needle", timestamp=10.0)
+    hits, _ = many.page(places, 9)
+    assert hits == [("gw0", 1, 3.0), ("gw1", 2, 2.0), ("gw1", 1, 1.0)]
+
+
 def test_what_is_no_part_of_the_conversation_is_not_found(home: Home) -> None:
     home.session("s1", KEY)
     home.message("user", "needle", active=0)
@@ -164,7 +233,57 @@ def test_a_copy_is_found_once(home: Home) -> None:
     home.session("s2", None, parent_session_id="s1")
     home.copy("s1", "s2", keep_time=True)
     (found,) = look(home, "needle").found
-    assert found.name == KEY
+    assert (found.name, found.session_id) == (KEY, "s1")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 20])
+def test_a_copy_on_another_page_is_none_the_less_one(home: Home, limit: int) -> None:
+    """A branch in the same chat, and what was compressed in place; one in another chat is its
+    own task."""
+    home.session("s1", KEY)
+    numbers = [home.message("user", f"needle {n}") for n in range(3)]
+    home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=False)
+    numbers.append(home.message("user", "needle", "s2"))
+    home.run("UPDATE messages SET active = 0, compacted = 1 WHERE session_id = 's2'")
+    home.copy("s2", "s2", keep_time=True)
+    home.run("UPDATE messages SET active = 1, compacted = 0 WHERE id > ?", numbers[-1])
+    home.session("s3", KEY + "x", parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s3", keep_time=False)
+    found: list[Found] = []
+    before: int | None = END
+    while before is not None:
+        page = look(home, "needle", before, limit)
+        found += page.found
+        before = page.before
+    assert [one.id for one in found if one.name == KEY] == numbers[::-1]
+    assert len([one for one in found if one.name == KEY + "x"]) == 3
+
+
+def test_a_busy_database_is_not_taken_for_one_without_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hermes has it locked while the index is asked, and no longer."""
+    monkeypatch.setattr(hermesdb, "BUSY_S", 0.05)
+    home = Home(tmp_path / "hermes")
+    home.session("s1", KEY)
+    home.message("user", "needle")
+
+    def work(reader: Reader) -> Result:
+        with closing(sqlite3.connect(home.path, isolation_level=None)) as hermes:
+
+            def lock(statement: str) -> None:
+                if "MATCH" in statement and not hermes.in_transaction:
+                    hermes.execute("BEGIN EXCLUSIVE")
+                elif "MATCH" not in statement and hermes.in_transaction:
+                    hermes.rollback()
+
+            reader._line.set_trace_callback(lock)
+            return search(reader, query.parse("needle"), END, 20)
+
+    with pytest.raises(GatewayError) as caught:
+        hermesdb.read(home.folder, work)
+    assert caught.value.params == {"reason": "database_busy"}
 
 
 def test_without_an_index_the_messages_are_looked_through(told: Home) -> None:
@@ -178,12 +297,25 @@ def test_a_damaged_index_is_no_damaged_database(told: Home) -> None:
     assert said(told, "brown") == [1]
 
 
-def test_a_long_text_is_shown_around_what_was_found(home: Home) -> None:
+@pytest.mark.parametrize("word", ["针", "针线", "针线活", "ผ้า", "ผ้าไหม", "ﾊﾘ"])
+def test_a_long_text_is_shown_around_what_was_found(home: Home, word: str) -> None:
+    """Words of one character and more, in the midst of scripts without spaces."""
     home.session("s1", KEY)
-    home.message("user", "字" * 5_000 + "针线" + "尾" * 5_000)
-    (found,) = look(home, "针线").found
-    assert len(found.snippet) < 300
-    assert marked(found) == ["针线"]
+    home.message("user", "字" * 5_000 + word + "尾" * 5_000)
+    home.message("user", "another")
+    (found,) = look(home, word).found
+    assert len(found.snippet) < 200
+    assert marked(found) == [word]
+
+
+def test_a_snippet_of_long_words_is_short(home: Home) -> None:
+    """The index counts words, and a word may be a megabyte."""
+    home.session("s1", KEY, title="t" * 10_000)
+    home.message("user", f"{'x' * 10**6} \x00 needle {'y' * 10**6}")
+    (found,) = look(home, "needle").found
+    assert len(found.snippet) < 200
+    assert len(found.title) < 200
+    assert marked(found) == ["needle"]
 
 
 def test_marks_of_ours_in_a_message_do_no_harm(home: Home) -> None:

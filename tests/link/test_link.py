@@ -6,16 +6,18 @@ import asyncio
 import logging
 import os
 import stat
+import threading
 from dataclasses import asdict
 
 import pytest
 
 from hermes_shim import link
 from hermes_shim.ledger import Backlog
-from loomid import processes, wire
+from loomid import hermesdb, processes, wire
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.gateway import CommandFailed
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp
+from tests.support.hermes_home import Home
 from tests.support.host import delta, identity
 from tests.support.link import daemon
 from tests.support.waiting import until
@@ -45,6 +47,37 @@ async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
         (state,) = it.gateways.states()
         assert state.online
         assert state.boot == it.gateways.boot_of("gw1") == "boot1"
+
+
+async def test_a_disk_that_hangs_holds_up_its_own_gateway_alone(
+    path, shim_of, tmp_path, monkeypatch
+):
+    """Whether its database can be read is looked at in a thread, once however often it calls."""
+    looked, goes_on, readable = [], threading.Event(), hermesdb.readable
+
+    def slow(home):
+        looked.append(home)
+        goes_on.wait(20.0)
+        return readable(home)
+
+    monkeypatch.setattr(hermesdb, "readable", slow)
+    Home(tmp_path / "home")
+    slow_one = shim_of(home=str(tmp_path / "home"))
+    async with daemon(path) as it:
+        try:
+            slow_one.link.start()
+            await until(lambda: looked)
+            other = shim_of(gateway_id="gw2", boot="boot2")
+            other.link.start()
+            await until(lambda: other.link.state == "linked")
+            peers = {*it.gateways._looked_at.values()}
+            await until(lambda: {*it.gateways._looked_at.values()} != peers)  # it called again
+            assert (len(looked), it.gateways.boot_of("gw1")) == (1, None)
+        finally:
+            goes_on.set()
+        await until(lambda: slow_one.link.state == "linked")
+        ups = [a for a in it.take() if isinstance(a.fact, GatewayUp)]
+        assert {(a.gateway_id, a.fact.readable) for a in ups} == {("gw1", True), ("gw2", False)}
 
 
 async def test_the_socket_is_private_and_a_stale_file_no_obstacle(path, shim_of):

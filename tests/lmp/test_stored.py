@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from loomid.lmp.stored import Row, begins, calls_of, content_of, content_of_parts, turn_of
+from loomid.lmp.stored import Row, beginning_of, begins, calls_of, content_of, json_of, turn_of
 from loomid.lmp.text import TEXT_CHARS
 
 ASIDE = "[System: The previous response was cut off by a network error mid-stream. Continue.]"
@@ -17,7 +16,7 @@ ASIDE = "[System: The previous response was cut off by a network error mid-strea
 def row(role: Any, text: str = "", *, calls: tuple[str, ...] = (), **more: Any) -> Row:
     told = [{"id": one, "function": {"name": "terminal", "arguments": "{}"}} for one in calls]
     fields = {"id": 1, "session_id": "s1", "ts": 1.0, "content": content_of(text, TEXT_CHARS)}
-    return Row(role=role, **{**fields, "calls": calls_of(json.dumps(told)), **more})
+    return Row(role=role, **{**fields, "calls": calls_of(told), **more})
 
 
 def turns(*rows: Row) -> list[Any]:
@@ -137,7 +136,7 @@ def test_a_result_belongs_to_the_newest_call_of_that_id() -> None:
     assert tools == [("tool:c", "one", "completed"), ("tool:c#2", "two", "failed")]
 
 
-@pytest.mark.parametrize("read", [calls_of, lambda raw: content_of_parts(raw, 100).text])
+@pytest.mark.parametrize("read", [json_of, beginning_of])
 def test_what_is_nested_too_deep_is_left_out(read: Callable[[str], object]) -> None:
     """A model that ran away must not make a task's history unreadable."""
     assert not read("[" * 100_000)
@@ -145,5 +144,5 @@ def test_what_is_nested_too_deep_is_left_out(read: Callable[[str], object]) -> N
 
 def test_arguments_that_are_nested_too_deep_leave_the_call() -> None:
     function = {"name": "terminal", "arguments": '{"a":' + "[" * 100_000}
-    (call,) = calls_of(json.dumps([{"id": "c1", "function": function}]))
+    (call,) = calls_of([{"id": "c1", "function": function}])
     assert (call.call_id, call.tool) == ("c1", "terminal")

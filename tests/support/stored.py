@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loomid import wire
 from loomid.lmp.live import LiveRun
 from loomid.lmp.parts import Part
-from loomid.lmp.stored import Row, calls_of, content_of, turn_of
+from loomid.lmp.stored import Row, calls_of, content_of, json_of, turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ def _row(
         role=role,
         ts=1_000.0 + number / 1_000,
         content=content_of(text, LIMIT),
-        calls=calls_of(calls),
+        calls=calls_of(json_of(calls)),
         call_id=call_id,
         ok=True if role == "tool" else None,
         finish_reason=finish,
