@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from loomid import __version__, database, doors, givenup, locks, notify
 from loomid.admin import Admin
+from loomid.caretaker import Caretaker
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
 from loomid.files import INBOX, Files
@@ -173,6 +174,8 @@ async def _serve(
         ),
         FileDoors(hub, files, uploads),
     )
+    caretaker = Caretaker(files, uploads, intake)
+    hub.watch_devices(caretaker.changed)
     metrics = Metrics(hub, events, gateways, pump)
     admin = Admin(
         config.runtime_dir / ADMIN_SOCKET,
@@ -193,8 +196,7 @@ async def _serve(
             ("link", gateways.run()),
             ("pump", pump.run()),
             ("hub", hub.run()),
-            ("files", files.run()),
-            ("uploads", uploads.run()),
+            ("files", caretaker.run()),
             ("intake", intake.run()),
             ("ledger", Shown(events, hub, store.ledger, time.time).run()),
         ):
