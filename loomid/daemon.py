@@ -176,7 +176,7 @@ async def _serve(
     )
     caretaker = Caretaker(files, uploads, intake)
     hub.watch_devices(caretaker.changed)
-    metrics = Metrics(hub, events, gateways, pump)
+    metrics = Metrics(hub, events, gateways, pump, files)
     admin = Admin(
         config.runtime_dir / ADMIN_SOCKET,
         hub,
