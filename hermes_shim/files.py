@@ -18,8 +18,8 @@ from hermes_constants import get_hermes_home
 from .facts import plain, state
 from .wire import Message, log
 
-# Copies that loomid has not fetched, the newest; and what is copied where no second name can be.
-COPIES, COPIED_BYTES = 64, 256 << 20
+# Of copies that loomid has not fetched: the newest, so many of so many bytes at most.
+COPIES, COPIES_BYTES = 64, 1 << 30
 CACHES = {
     "image": base.cache_image_from_bytes,
     "audio": base.cache_audio_from_bytes,
@@ -39,17 +39,17 @@ def handed(path: str, message_id: str) -> str:
     """Another name of a file, or a copy, that stays when Hermes removes its own; "": neither."""
     folder = Path(state.inbox or Path(get_hermes_home(), "loomi", "files"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(OSError):  # loomid, too, removes what it has taken
-        for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime)[:-COPIES]:
-            old.unlink(missing_ok=True)
     source, copy = Path(path), folder / message_id
-    if not source.is_file():
+    if not source.is_file() or (held := source.stat().st_size) > COPIES_BYTES:
         return ""
+    with suppress(OSError):  # loomid, too, removes what it has taken
+        for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime, reverse=True):
+            held += max(old.lstat().st_size, COPIES_BYTES // COPIES)
+            if held > COPIES_BYTES:
+                old.unlink(missing_ok=True)
     try:
         os.link(source.resolve(), copy)
     except OSError:
-        if source.stat().st_size > COPIED_BYTES:
-            return ""
         shutil.copyfile(source, copy)
     return str(copy)
 

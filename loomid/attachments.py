@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from loomid.errors import BadFile, BadFrame, TooLarge
+from loomid.errors import BadFile, BadFrame, PhoneError, StorageFailing, TooLarge
 from loomid.fileindex import Use
 from loomid.files import Kept, examine_bytes, on_disk
 from loomid.filetypes import declared_type
@@ -62,15 +63,11 @@ class Attachments:
         use = {"device_id": device.device_id, "message_id": message_id}
         ready = [await self._look(device, one) for one in sent]
         self._check_inline([len(one[0]) for one in ready if isinstance(one, tuple)])
-        kept = []
-        for one, said in zip(ready, sent, strict=True):
-            if isinstance(one, Kept):
-                await self._files.send_with(one, Use(one.name, **use))
-                kept.append(one)
-            else:
-                data, content = one
-                name = clean_name(said.name, content.media_type)
-                kept.append(await self._files.put(data, content, Use(name, **use)))
+        try:
+            kept = [await self._keep(one, said, use) for one, said in zip(ready, sent, strict=True)]
+        except PhoneError:
+            await self.release(message_id)
+            raise
         return {
             "files": [
                 {"path": str(one.path), "name": one.name, "media_type": one.row.media_type}
@@ -79,6 +76,22 @@ class Attachments:
             "message_type": _message_type(kept, sent),
             "attachments": [msgspec.to_builtins(one.ref()) for one in kept],
         }
+
+    async def _keep(
+        self, one: Kept | tuple[bytes, Content], said: SentAttachment, use: dict[str, str]
+    ) -> Kept:
+        if isinstance(one, Kept):
+            await self._files.send_with(one, Use(one.name, **use))
+            return one
+        data, content = one
+        name = clean_name(said.name, content.media_type)
+        return await self._files.put(data, content, Use(name, **use))
+
+    async def release(self, message_id: str) -> None:
+        """A message never ran: what came with it is not kept; should the disk fail just now, it
+        goes when room is needed."""
+        with contextlib.suppress(StorageFailing):
+            await self._files.release(message_id)
 
     async def settle(self, value: dict[str, Any], task_id: str) -> None:
         """Hermes took a message: who may see its task may see its files. Raises StorageFailing."""

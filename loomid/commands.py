@@ -219,8 +219,7 @@ class Commands:
         """Carry out a request unless its id has an answer; keep what must be kept."""
         planned = await self._planned(device, frame)
         if isinstance(planned, Order) or requests.kept(planned):
-            intent = self._intent(device.device_id, frame, planned)
-            standing = await self._vault.begin(*who, flight.fingerprint, intent)
+            standing = await self._begin(frame, who, flight, planned)
         else:
             # Not `begin`: what is not kept must not push out what is.
             standing = await self._vault.request(*who)
@@ -231,6 +230,24 @@ class Commands:
         if isinstance(planned, Decision):
             return await self._resolve(who, planned)
         return await self._keep(who, await self._run(frame, planned))
+
+    async def _begin(
+        self,
+        frame: envelope.ClientFrame,
+        who: tuple[str, str],
+        flight: Flight,
+        planned: Order | PhoneError,
+    ) -> Request | None:
+        """Write down that a request begins; the one that has its id already, if there is one."""
+        intent = self._intent(who[0], frame, planned)
+        try:
+            standing = await self._vault.begin(*who, flight.fingerprint, intent)
+        except StorageFailing:
+            await self._undone(frame, planned)
+            raise
+        if standing is not None:
+            await self._undone(frame, planned)
+        return standing
 
     async def _planned(self, device: Device, frame: envelope.ClientFrame) -> Order | PhoneError:
         try:
@@ -306,8 +323,7 @@ class Commands:
         return flight.asked is not None and now >= flight.asked + self._patience_s
 
     async def _run(self, frame: envelope.ClientFrame, order: Order) -> Answer:
-        asked = requests.Asked(frame.type, frame.request_id, order.gateway_id, order.command_id)
-        return await self._answer(asked, orders.send(self._gateways, order))
+        return await self._answer(_asked(frame, order), orders.send(self._gateways, order))
 
     async def _answer(self, asked: requests.Asked, fate: Awaitable[dict[str, Any]]) -> Answer:
         """The fate of a command as an answer."""
@@ -321,9 +337,22 @@ class Commands:
             assert act.result is not None, "answered otherwise"  # noqa: S101 - invariant
             return f"{asked.type}.result", act.result(self._key, asked, value)
         except CommandFailed as failed:
-            return requests.refusal(failed.code)
+            refused = requests.refusal(failed.code)
         except PhoneError as error:
-            return error
+            refused = error
+        if not requests.kept(refused):
+            await self._undo(asked)
+        return refused
+
+    async def _undone(self, frame: envelope.ClientFrame, planned: Order | PhoneError) -> None:
+        if isinstance(planned, Order):
+            await self._undo(_asked(frame, planned))
+
+    async def _undo(self, asked: requests.Asked) -> None:
+        """Nothing ran for a request: what its plan has kept for it is not needed."""
+        undo = self._act(asked.type).undo
+        if undo is not None:
+            await undo(asked)
 
     async def _decision(self, device: Device, answer: Deciding) -> Order:
         return await self._resolver.order(device.device_id, answer, secrets.token_hex(12))
@@ -336,6 +365,10 @@ class Commands:
             return await self._keep(who, error)
         self._resolver.deliver(claim, order)
         return accepted(claim)
+
+
+def _asked(frame: envelope.ClientFrame, order: Order) -> requests.Asked:
+    return requests.Asked(frame.type, frame.request_id, order.gateway_id, order.command_id)
 
 
 def _decides(type_: str) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from loomid import __version__, database, doors, givenup, locks, notify
 from loomid.admin import Admin
+from loomid.caretaker import Caretaker
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
 from loomid.files import INBOX, Files
@@ -173,7 +174,9 @@ async def _serve(
         ),
         FileDoors(hub, files, uploads),
     )
-    metrics = Metrics(hub, events, gateways, pump)
+    caretaker = Caretaker(files, uploads, intake)
+    hub.watch_devices(caretaker.changed)
+    metrics = Metrics(hub, events, gateways, pump, files)
     admin = Admin(
         config.runtime_dir / ADMIN_SOCKET,
         hub,
@@ -193,8 +196,7 @@ async def _serve(
             ("link", gateways.run()),
             ("pump", pump.run()),
             ("hub", hub.run()),
-            ("files", files.run()),
-            ("uploads", uploads.run()),
+            ("files", caretaker.run()),
             ("intake", intake.run()),
             ("ledger", Shown(events, hub, store.ledger, time.time).run()),
         ):

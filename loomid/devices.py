@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from loomid.lmp.scopes import Scopes
     from loomid.vault import Vault
 
+    Changed = Callable[[str, Scopes], object]
+
 log = logging.getLogger("loomid.devices")
 
 _REMEMBERED_FAILURES = 1024
@@ -65,6 +67,7 @@ class Devices:
         self._minted: dict[bytes, _Minted] = {}
         self._failures: OrderedDict[str, int] = OrderedDict()
         self._unsaved: set[str] = set()
+        self._watchers: list[Changed] = []
         self._pruned_at = 0.0
 
     async def load(self) -> None:
@@ -88,13 +91,18 @@ class Devices:
         gone_for = self._clock() - (device.last_seen or device.created_at)
         return max(0.0, min(gone_for, self._claim_within_s - GRACE_S))
 
+    def watch(self, told: Changed) -> None:
+        """Have it called with the id and scopes of each device that is revoked or changed."""
+        self._watchers.append(told)
+
+    def _tell(self, device_id: str) -> None:
+        device = self._known.get(device_id)
+        for told in self._watchers:
+            told(device_id, () if device is None else device.scopes)
+
     def all(self) -> list[Device]:
         """The paired devices, oldest first."""
         return list(self._known.values())
-
-    def get(self, device_id: str) -> Device | None:
-        """The device, unless it was revoked."""
-        return self._known.get(device_id)
 
     def current(self, device: Device) -> Device:
         """The device as it is by now. Raises Unauthorized when it was revoked meanwhile."""
@@ -286,7 +294,9 @@ class Devices:
         ]
         if not await self._vault.change_device(device_id, changes, deeds):
             return None
-        return self._change(device, **changes)
+        changed = self._change(device, **changes)
+        self._tell(device_id)
+        return changed
 
     async def remove(self, device_id: str, by: str) -> bool:
         """Forget a device: its credential opens nothing from now on.
@@ -294,6 +304,7 @@ class Devices:
         It is known again when that cannot be stored, so that it can be tried again.
         """
         known = self._known.pop(device_id, None)
+        self._tell(device_id)  # at once, however long the disk takes
         try:
             gone = await self._vault.remove_device(device_id, by, self._clock())
         except StorageFailing:
@@ -302,6 +313,7 @@ class Devices:
             raise
         self._gone_at.pop(device_id, None)
         self._snapshots.pop(device_id, None)
+        self._tell(device_id)
         return gone or known is not None
 
     async def tend(self, connected: AbstractSet[str]) -> None:

@@ -13,7 +13,6 @@ from loomid.durable import Durable
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
 
     from loomid.store import Store
 
@@ -107,12 +106,19 @@ class FileIndex:
         return await self._line.write(lambda line: _make_room(line, need, most, now))
 
     async def expire(self, before: float, now: float) -> list[str]:
-        """Forget files that were not used since; their digests."""
+        """Forget files that were not used since, or that revoked devices alone had; their
+        digests. Never one that a message on its way needs."""
 
         def work(line: sqlite3.Connection) -> list[str]:
-            gone = [row[0] for row in _idle(line, now) if row[2] < before]
-            _forget(line, gone)
-            return gone
+            line.execute(
+                """DELETE FROM file_use WHERE task_id IS NULL
+                AND device_id NOT IN (SELECT device_id FROM device)
+                AND (message_id IS NULL OR abs(at - ?) > ?)""",
+                (now, PENDING_S),
+            )
+            old = [row[0] for row in _idle(line, now) if row[2] < before]
+            _forget(line, old)
+            return old + _forget_nobodys(line)
 
         return await self._line.write(work)
 
@@ -144,6 +150,20 @@ class FileIndex:
                 "UPDATE file_use SET task_id = ? WHERE message_id = ?", task_id, message_id
             )
 
+    async def release(self, message_id: str) -> list[str]:
+        """A message never ran: its files are its own no more. The digests of those that are
+        nobody's now; they are forgotten."""
+
+        def work(line: sqlite3.Connection) -> list[str]:
+            line.execute(
+                "DELETE FROM file_use WHERE message_id = ? AND task_id IS NULL", (message_id,)
+            )
+            return _forget_nobodys(line)
+
+        if await self._rows("SELECT 1 FROM file_use WHERE message_id = ?", message_id):
+            return await self._line.write(work)
+        return []
+
     async def touch(self, sha256: str, now: float) -> None:
         """A file was used; within a minute that is noted once."""
         await self._change(
@@ -151,11 +171,23 @@ class FileIndex:
             *(now, sha256, now, TOUCH_S),
         )
 
+    async def usage(self) -> tuple[int, int]:
+        """How many files there are, and their bytes."""
+        rows = await self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM file")
+        return rows[0][0], rows[0][1]
+
     async def forget(self, sha256: str) -> None:
         """A file is not there any more."""
         await self._line.write(lambda line: _forget(line, [sha256]))
 
     # ── uploads ─────────────────────────────────────────────────────────────
+
+    async def disowned(self) -> list[str]:
+        """The uploads of devices that were revoked."""
+        rows = await self._rows(
+            "SELECT upload_id FROM upload WHERE device_id NOT IN (SELECT device_id FROM device)"
+        )
+        return [row[0] for row in rows]
 
     async def uploads(self) -> list[UploadRow]:
         """All that are not finished, the oldest first."""
@@ -169,11 +201,9 @@ class FileIndex:
         """An upload begins."""
         await self._change("INSERT INTO upload VALUES (?, ?, ?, ?, ?, ?, ?)", *astuple(upload))
 
-    async def end(self, upload_ids: Sequence[str]) -> None:
-        """Uploads are finished or given up."""
-        gone = [(one,) for one in upload_ids]
-        sql = "DELETE FROM upload WHERE upload_id = ?"
-        await self._line.write(lambda line: line.executemany(sql, gone))
+    async def end(self, upload_id: str) -> None:
+        """An upload is finished or given up."""
+        await self._change("DELETE FROM upload WHERE upload_id = ?", upload_id)
 
 
 def _add(line: sqlite3.Connection, file: FileRow, use: Use, now: float) -> None:
@@ -228,6 +258,17 @@ def _idle(line: sqlite3.Connection, now: float) -> list[tuple[str, int, float]]:
         AND abs(at - ?) <= ?) ORDER BY used_at""",
         (now, PENDING_S),
     ).fetchall()
+
+
+def _forget_nobodys(line: sqlite3.Connection) -> list[str]:
+    """Forget files that nobody may see; their digests."""
+    rows = line.execute(
+        """SELECT sha256 FROM file WHERE NOT EXISTS (SELECT 1 FROM file_use
+        WHERE file_use.sha256 = file.sha256)"""
+    ).fetchall()
+    names = [name for (name,) in rows]
+    _forget(line, names)
+    return names
 
 
 def _forget(line: sqlite3.Connection, names: list[str]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import io
 import logging
 import os
 import stat
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +41,8 @@ log = logging.getLogger("loomid.files")
 FOLDER = "files"
 INBOX = "inbox"
 """In the state directory; there gateways put what the agent sends."""
-HOUSEKEEPING_S = 600.0
+SPARE_BYTES = 16 * 2**20
+"""Of the disk, which files never take: else the first thing to fail were the database."""
 _PREFIX = "att_"
 _PIECE = 2**20
 _NEW = ".new-"
@@ -88,6 +91,8 @@ class Files:
         self.inbox = state_dir / INBOX
         self.max_file_bytes = max_file_bytes
         self.index = FileIndex(store)
+        self.removed: Counter[str] = Counter()
+        """Files that went since the start: `evicted` for others, or `unused`."""
         self._clock = clock
         self._max_bytes = max_bytes
         self._retention_s = retention_s
@@ -99,14 +104,14 @@ class Files:
         await asyncio.to_thread(sweep, self.folder, known)
         await asyncio.to_thread(self.inbox.mkdir, mode=0o700, exist_ok=True)
 
-    async def run(self) -> None:
-        """Remove what nobody has used for the retention, until cancelled."""
-        while True:
-            with contextlib.suppress(StorageFailing):  # tried again
-                async with self._placing:
-                    now = self._clock()
-                    await self._remove(await self.index.expire(now - self._retention_s, now))
-            await asyncio.sleep(HOUSEKEEPING_S)
+    async def tend(self) -> None:
+        """Remove what nobody has used for the retention, or may see any more.
+
+        Raises StorageFailing.
+        """
+        async with self._placing:
+            now = self._clock()
+            await self._remove("unused", await self.index.expire(now - self._retention_s, now))
 
     # ── in ──────────────────────────────────────────────────────────────────
 
@@ -118,10 +123,13 @@ class Files:
     async def put(self, data: bytes, content: Content, use: Use) -> Kept:
         """Keep bytes that were examined. Raises BadFile (`no_room`) or StorageFailing."""
         new, sha256 = await on_disk(_write, self.folder, data)
-        return await self._place(new, sha256, len(data), content, use, need=len(data))
+        return await self._place_new(new, sha256, len(data), content, use)
 
     async def adopt(self, part: Path, sha256: str, size: int, content: Content, use: Use) -> Kept:
-        """Keep a file of our own, on disk already; `make_room` was asked before."""
+        """Keep a file of our own, on disk already; `make_room` was asked before.
+
+        Raises StorageFailing: then `part` is where it was.
+        """
         return await self._place(part, sha256, size, content, use, need=0)
 
     async def take(self, source: Path, use: Use) -> Kept:
@@ -135,38 +143,51 @@ class Files:
                 return self._kept(*known)
         new, sha256, size, content = await on_disk(_copy, source, self.folder, self.max_file_bytes)
         use = replace(use, name=clean_name(use.name, content.media_type))
-        return await self._place(new, sha256, size, content, use, need=size)
+        return await self._place_new(new, sha256, size, content, use)
 
     async def make_room(self, need: int) -> None:
         """Evict what was used longest ago. Raises BadFile (`no_room`) or StorageFailing."""
         async with self._placing:
             await self._make_room(need)
 
+    async def _place_new(
+        self, new: Path, sha256: str, size: int, content: Content, use: Use
+    ) -> Kept:
+        try:
+            return await self._place(new, sha256, size, content, use, need=size)
+        finally:
+            await on_disk(_unlink, [new])
+
     async def _place(
         self, new: Path, sha256: str, size: int, content: Content, use: Use, *, need: int
     ) -> Kept:
+        """Move a file to its place, unless it is there already, and note it."""
         row = FileRow(sha256, content.media_type, size, content.width, content.height)
-        try:
-            async with self._placing:
-                if need and not (self.folder / sha256).exists():
-                    await self._make_room(need)
-                await on_disk(_settle, new, self.folder / sha256)
+        place = self.folder / sha256
+        async with self._placing:
+            known = await on_disk(place.exists)
+            if need and not known:
+                await self._make_room(need)
+            try:
+                if not known:
+                    await on_disk(_settle, new, place)
                 await self.index.add(row, use, self._clock())
-        except BaseException:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
-                _unlink([new])
-            raise
+            except StorageFailing:
+                if not known:
+                    await on_disk(_back, place, new)
+                raise
         return self._kept(row, use.name)
 
     async def _make_room(self, need: int) -> None:
         gone = await self.index.make_room(need, self._max_bytes, self._clock())
         if gone is None:
             raise BadFile(reason="no_room")
-        await self._remove(gone)
+        await self._remove("evicted", gone)
 
-    async def _remove(self, names: list[str]) -> None:
+    async def _remove(self, why: str, names: list[str]) -> None:
         if names:
-            log.info("removed %d files to make room, or out of age", len(names))
+            log.info("removed %d files (%s)", len(names), why)
+            self.removed[why] += len(names)
             await on_disk(_unlink, [self.folder / name for name in names])
 
     # ── out ─────────────────────────────────────────────────────────────────
@@ -183,7 +204,9 @@ class Files:
         try:
             file: BinaryIO = await asyncio.to_thread(kept.path.open, "rb")
         except FileNotFoundError:
-            await self.index.forget(kept.row.sha256)
+            async with self._placing:  # else one that is being placed just now were forgotten
+                if not await on_disk(kept.path.exists):
+                    await self.index.forget(kept.row.sha256)
             raise UnknownFile from None
         except OSError:
             raise StorageFailing from None
@@ -199,6 +222,11 @@ class Files:
     async def settle(self, message_id: str, task_id: str) -> None:
         """A message was taken: who may see its task may see its files."""
         await self.index.settle(message_id, task_id)
+
+    async def release(self, message_id: str) -> None:
+        """A message never ran: what was kept for it alone goes. Raises StorageFailing."""
+        async with self._placing:
+            await self._remove("unused", await self.index.release(message_id))
 
     def _kept(self, row: FileRow, name: str) -> Kept:
         return Kept(row, name, self.folder / row.sha256)
@@ -232,13 +260,21 @@ def _unlink(paths: list[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _fresh(folder: Path) -> tuple[BinaryIO, Path]:
+def check_free(folder: Path, need: int) -> None:
+    """Raise OSError unless the disk has room for so many bytes, and some to spare."""
+    disk = os.statvfs(folder)
+    if need + SPARE_BYTES > disk.f_bavail * disk.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _fresh(folder: Path, size: int) -> tuple[BinaryIO, Path]:
+    check_free(folder, size)
     handle, name = tempfile.mkstemp(prefix=_NEW, dir=folder)  # 0600
     return os.fdopen(handle, "w+b"), Path(name)
 
 
 def _write(folder: Path, data: bytes) -> tuple[Path, str]:
-    file, path = _fresh(folder)
+    file, path = _fresh(folder, len(data))
     with file, _or_remove(path):
         file.write(data)
         _sync(file)
@@ -268,10 +304,16 @@ def _settle(new: Path, place: Path) -> None:
         os.close(folder)
 
 
+def _back(place: Path, new: Path) -> None:
+    """Undo `_settle`, however far it came."""
+    with contextlib.suppress(FileNotFoundError):
+        place.replace(new)
+
+
 def _copy(source: Path, folder: Path, most: int) -> tuple[Path, str, int, Content]:
     """A copy of a regular file: no link is followed, and no pipe or device waited for."""
     with _regular(source) as original:
-        file, path = _fresh(folder)
+        file, path = _fresh(folder, os.fstat(original.fileno()).st_size)
         with file, _or_remove(path):
             sha256, size = hashlib.sha256(), 0
             while piece := _piece_of(original):

@@ -27,6 +27,7 @@ from loomid.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from loomid.devices import Changed
     from loomid.lmp.envelope import ClientFrame
     from loomid.lmp.frames import ClientHello, GatewayInfo, Payload
     from loomid.log import Log
@@ -109,9 +110,9 @@ class Hub:
         """The device that asks over HTTP. Raises Unauthorized, after a while that grows."""
         return await self._devices.recognise(device_id, credential)
 
-    def knows(self, device: Device) -> bool:
-        """Whether it was not revoked meanwhile."""
-        return self._devices.get(device.device_id) is not None
+    def watch_devices(self, told: Changed) -> None:
+        """Have it called when a device was revoked (it has no scopes then) or changed."""
+        self._devices.watch(told)
 
     # ── connections ─────────────────────────────────────────────────────────
 

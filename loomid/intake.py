@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loomid.errors import BadFile, StorageFailing, TooLarge
 from loomid.fileindex import Use
+from loomid.files import on_disk
 from loomid.lmp.facts import Arrival, FileTaken
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ log = logging.getLogger("loomid.files")
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
+UNTOLD_S = 3600.0
+"""A gateway makes a copy for us and tells of it at once, after a restart of ours within
+minutes. What it has not told of by then is of one that ended, or was told in vain."""
 
 
 class Intake:
@@ -37,9 +42,14 @@ class Intake:
         self._arrive = arrive
         self._clock = clock
         self._wanted: asyncio.Queue[tuple[str, FileSeen]] = asyncio.Queue()
+        self._told: set[str] = set()
+        """Paths of those that are not taken in yet."""
+        self._untold: dict[str, float] = {}
+        """Names of copies that nobody told of, and since when they have been seen."""
 
     def want(self, gateway_id: str, seen: FileSeen) -> None:
         """This file is to be taken in."""
+        self._told.add(seen.fact.path)
         self._wanted.put_nowait((gateway_id, seen))
 
     async def run(self) -> None:
@@ -49,9 +59,19 @@ class Intake:
             kept, error = await self._taken(gateway_id, seen)
             if seen.fact.ours:
                 await asyncio.to_thread(_remove, seen.fact.path)
+            self._told.discard(seen.fact.path)
             now = self._clock()
             fact = FileTaken(seen.fact.message_id, kept, error)
             self._arrive(Arrival(gateway_id, seen.boot, 0, now, now, fact))
+
+    async def tend(self) -> None:
+        """Remove copies that no gateway tells of. Raises StorageFailing."""
+        inbox, now = self._files.inbox, self._clock()
+        there = await on_disk(os.listdir, inbox)
+        untold = [name for name in there if str(inbox / name) not in self._told]
+        self._untold = {name: self._untold.get(name, now) for name in untold}
+        for name in [n for n, since in self._untold.items() if now - since > UNTOLD_S]:
+            await asyncio.to_thread(_remove, str(inbox / name))
 
     async def _taken(
         self, gateway_id: str, seen: FileSeen

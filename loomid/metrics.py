@@ -8,6 +8,7 @@ begin at 0 with each start. No label may hold a secret, a text, or anything unbo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loomid import __version__
+from loomid.errors import StorageFailing
 from loomid.histogram import Histogram
 from loomid.lmp import frames
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from loomid.desk import DeviceStatus
+    from loomid.files import Files
     from loomid.gateway import Gateways
     from loomid.hub import Hub
     from loomid.log import Log
@@ -44,6 +47,9 @@ class Parts:
     log: Log
     gateways: Gateways
     pump: Pump
+    files: Files
+    kept: tuple[int, int]
+    """Files and their bytes, as they were when somebody asked for all metrics."""
 
     @cached_property
     def devices(self) -> list[DeviceStatus]:
@@ -241,6 +247,28 @@ METRICS: tuple[Measure, ...] = (
         "Runs without an end.",
         lambda now: len(now.log.projection.live_runs()),
     ),
+    Measure(
+        "transfers_total",
+        ("door", "outcome"),
+        "Requests at the doors for files. Of 'upload': begun, resumed, partial (some bytes came,"
+        " not all), finished, or why not; of 'files': given, broken_off, or why not.",
+        lambda now: now.hub.tally.transfers,
+    ),
+    Measure(
+        "transfer_bytes_total",
+        ("direction",),
+        "Bytes of files over HTTP: in (from phones) and out (to them).",
+        lambda now: now.hub.tally.file_bytes,
+    ),
+    Measure("files_kept", (), "Files that are kept.", lambda now: now.kept[0]),
+    Measure("files_kept_bytes", (), "Bytes of those files.", lambda now: now.kept[1]),
+    Measure(
+        "files_removed_total",
+        ("reason",),
+        "Files that went: evicted (others needed the room), or unused (for long, or nobody may"
+        " see them any more).",
+        lambda now: now.files.removed,
+    ),
 )
 
 
@@ -265,8 +293,9 @@ def _gateways(online: Iterable[bool]) -> dict[str, int]:
 class Metrics:
     """Answers from the state of the moment."""
 
-    def __init__(self, hub: Hub, log: Log, gateways: Gateways, pump: Pump) -> None:
-        self._parts = hub, log, gateways, pump
+    def __init__(self, hub: Hub, log: Log, gateways: Gateways, pump: Pump, files: Files) -> None:
+        self._parts = hub, log, gateways, pump, files
+        self._kept = 0, 0
 
     async def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -275,19 +304,21 @@ class Metrics:
         await asyncio.to_thread(import_module, "prometheus_client")
         from prometheus_client import CollectorRegistry, generate_latest
 
+        with contextlib.suppress(StorageFailing):  # another metric says so
+            self._kept = await self._parts[-1].index.usage()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
         """What prometheus-client asks of a collector."""
-        now = Parts(*self._parts)
+        now = Parts(*self._parts, self._kept)
         for metric in METRICS:
             yield _family(metric, metric.read(now))
 
     def figures(self) -> dict[str, Any]:
         """Those that help an owner, for `loomictl status`."""
-        now = Parts(*self._parts)
+        now = Parts(*self._parts, self._kept)
         stamps = now.log.stamps
         return {
             "events": stamps.events.total(),

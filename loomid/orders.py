@@ -50,6 +50,8 @@ class Act:
     it is answered otherwise."""
     begun: Callable[[str, dict[str, Any]], Awaitable[object]] | None = None
     """To be done before the answer, of the gateway's id and that value. Raises StorageFailing."""
+    undo: Callable[[Asked], Awaitable[object]] | None = None
+    """To be done when nothing ran, after all; raises nothing."""
 
 
 def find(runs: Mapping[str, Runs], ask: Callable[[Runs], T | None]) -> tuple[str, T | None]:

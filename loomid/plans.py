@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from loomid.attachments import Attachments
     from loomid.gateway import Gateways
+    from loomid.lmp.requests import Asked
     from loomid.lmp.runs import Runs, RunView
     from loomid.tasks import Place, Tasks
     from loomid.vault import Device, Vault
@@ -55,7 +56,7 @@ class Plans:
     def acts(self) -> dict[type[frames.Payload], Act]:
         """The requests that are planned here."""
         return {
-            frames.SessionSend: Act(self.send, requests.sent, self._begun),
+            frames.SessionSend: Act(self.send, requests.sent, self._begun, self._unsent),
             frames.RunCancel: Act(self.interrupt, requests.interrupted),
             frames.RunPause: Act(self.interrupt, requests.interrupted),
             frames.RunResume: Act(self.resume, requests.resumed),
@@ -85,6 +86,9 @@ class Plans:
     async def _begun(self, gateway_id: str, value: dict[str, Any]) -> None:
         task_id = await self._tasks.begun(gateway_id, value)
         await self._attachments.settle(value, task_id)
+
+    async def _unsent(self, asked: Asked) -> None:
+        await self._attachments.release(requests.message_id(asked.command_id, asked.request_id))
 
     async def resume(self, device: Device, asked: frames.RunResume) -> Order:
         """A message that lets the model go on."""
@@ -117,13 +121,14 @@ class Plans:
         args = {
             "chat_id": place.chat_id,
             "text": text,
-            "message_id": requests.message_id(secrets.token_hex(12), request_id),
             "mode": mode,
             "device_id": device.device_id,
         }
         if request_id is not None:
             args["request_id"] = request_id
-        return order(self._gateways, place.gateway_id, "inject", args, *about)
+        told = order(self._gateways, place.gateway_id, "inject", args, *about)
+        message_id = requests.message_id(told.command_id, request_id)
+        return replace(told, args=args | {"message_id": message_id})
 
     async def _task_of(self, run_id: str) -> str:
         """The task of a run, also of one that ended long ago. Raises UnknownRun."""

@@ -30,6 +30,10 @@ class Tally:
         self.refused: Counter[str] = Counter()
         """Connections without a hello that had to go: `yielded` to a newer one, sent
         `too_much`, did not agree on `tls`, found `no_descriptors`."""
+        self.transfers: Counter[tuple[str, str]] = Counter()
+        """Requests at the doors for files, by door and how they went."""
+        self.file_bytes: Counter[str] = Counter()
+        """Bytes of files over HTTP: `in` from phones, `out` to them."""
         self._ends: dict[str, str] = {}  # device → cause of its last connection's end
 
     def came(self, device_id: str, *, new: bool, truncated: bool) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from urllib.parse import quote
 
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
 
     from loomid.files import Files, Kept
     from loomid.hub import Hub
+    from loomid.lmp.scopes import Scope, Scopes
     from loomid.uploads import Progress, Uploads
     from loomid.vault import Device
 
     Handler = Callable[["FileDoors", web.Request, Device], Awaitable[web.StreamResponse]]
+    _Enter = Callable[["FileDoors", web.Request], Awaitable[web.StreamResponse]]
 
-READING = frozenset({"GET", "HEAD"})
-"""For these a device needs no scope but `view`."""
 AT_ONCE = 8
 """Transfers of one device."""
 IDLE_S = 30.0
@@ -82,20 +81,24 @@ class _Asked(msgspec.Struct, frozen=True):
     name: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 
 
-def _door(handler: Handler) -> Callable[[FileDoors, web.Request], Awaitable[web.StreamResponse]]:
-    """Lets a known device in, and makes an answer of what it is refused for."""
+def _door(name: str, needs: Scope) -> Callable[[Handler], _Enter]:
+    """Lets a device with a scope in, and makes an answer of what it is refused for."""
 
-    @wraps(handler)
-    async def enter(self: FileDoors, request: web.Request) -> web.StreamResponse:
-        try:
-            device = await self._device(request)
-            scopes.permit(device.scopes, "view" if request.method in READING else "send")
-            with self._counted(device):
-                return await handler(self, request, device)
-        except PhoneError as error:
-            return await _refused(request, _refusal(error, request.method))
+    def door(handler: Handler) -> _Enter:
+        @wraps(handler)
+        async def enter(self: FileDoors, request: web.Request) -> web.StreamResponse:
+            try:
+                device = await self._device(request)
+                scopes.permit(device.scopes, needs)
+                with self._counted(device, request, needs):
+                    return await handler(self, request, device)
+            except PhoneError as error:
+                self._tally.transfers[name, str(error.params.get("reason", error.code))] += 1
+                return await _refused(request, _refusal(error, request.method))
 
-    return enter
+        return enter
+
+    return door
 
 
 async def _refused(request: web.Request, response: web.Response) -> web.Response:
@@ -120,7 +123,10 @@ class FileDoors:
         self._hub = hub
         self._files = files
         self._uploads = uploads
-        self._busy: Counter[str] = Counter()
+        self._tally = hub.tally
+        self._busy: dict[str, list[tuple[web.Request, Scope]]] = {}
+        """The transfers of each device, and the scope that each of them needs."""
+        hub.watch_devices(self._end_forbidden)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Open the doors."""
@@ -129,7 +135,7 @@ class FileDoors:
         patch.add_route("PATCH", self._append, expect_handler=_not_yet)
         router.add_get("/files/{attachment_id}", self._give)
 
-    @_door
+    @_door("upload", "send")
     async def _begin(self, request: web.Request, device: Device) -> web.StreamResponse:
         try:
             asked = msgspec.json.decode(await _body(request), type=_Asked)
@@ -138,9 +144,11 @@ class FileDoors:
         progress = await self._uploads.begin(
             device.device_id, asked.bytes, asked.sha256, asked.media_type, asked.name
         )
+        begun = "resumed" if progress.offset else "begun"
+        self._tally.transfers["upload", "finished" if progress.done else begun] += 1
         return _told(progress, 200 if progress.done else 201)
 
-    @_door
+    @_door("upload", "send")
     async def _append(self, request: web.Request, device: Device) -> web.StreamResponse:
         upload_id = request.match_info["upload_id"]
         size = self._uploads.size(device.device_id, upload_id)
@@ -149,30 +157,29 @@ class FileDoors:
             raise BadFrame("The header Upload-Offset says where the bytes belong.")
         if int(offset) + (request.content_length or 0) > size:
             raise TooLarge(max_bytes=size)
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError
         await _go_on(request)
         progress = await self._uploads.append(
-            device.device_id, upload_id, int(offset), self._pieces(request, device), transport.abort
+            *(device.device_id, upload_id, int(offset)),
+            self._pieces(request),
+            partial(_abort, request),
         )
+        self._tally.transfers["upload", "finished" if progress.done else "partial"] += 1
         return _told(progress, 200)
 
-    async def _pieces(self, request: web.Request, device: Device) -> AsyncIterator[bytes]:
-        """What a phone sends; ends early when its connection does, or it was revoked."""
+    async def _pieces(self, request: web.Request) -> AsyncIterator[bytes]:
+        """What a phone sends; ends early when its connection does."""
         while True:
             try:
                 async with asyncio.timeout(IDLE_S):
                     piece = await request.content.readany()
             except (OSError, web.RequestPayloadError):  # a timeout is one, too
                 return
-            if not self._hub.knows(device):
-                raise Unauthorized
             if not piece:
                 return
+            self._tally.file_bytes["in"] += len(piece)
             yield piece
 
-    @_door
+    @_door("files", "view")
     async def _give(self, request: web.Request, device: Device) -> web.StreamResponse:
         kept = await self._files.find(
             request.match_info["attachment_id"], device.device_id, request.query.get("task_id")
@@ -192,38 +199,30 @@ class FileDoors:
             response.headers["Content-Range"] = f"bytes {first}-{end - 1}/{kept.row.bytes}"
         file = await self._files.read(kept)
         try:
-            await self._stream(request, device, response, file, first, end)
+            await on_disk(file.seek, first)
+            await response.prepare(request)
+            whole = request.method == "HEAD" or await self._poured(response, file, end - first)
         finally:
             await on_disk(file.close)
+        self._tally.transfers["files", "given" if whole else "broken_off"] += 1
+        if not whole:
+            _abort(request)  # an error told now would be taken for the file's bytes
         return response
 
-    async def _stream(
-        self,
-        request: web.Request,
-        device: Device,
-        response: web.StreamResponse,
-        file: BinaryIO,
-        first: int,
-        end: int,
-    ) -> None:
-        """Write a part of a file; a phone that takes nothing any more is let go."""
-        await response.prepare(request)
-        if request.method == "HEAD":
-            return
-        file.seek(first)
-        while first < end and self._hub.knows(device):
-            try:
-                piece = await on_disk(file.read, min(PIECE, end - first))
-                if not piece:  # it is shorter than it was
-                    break
-                first += len(piece)
+    async def _poured(self, response: web.StreamResponse, file: BinaryIO, left: int) -> bool:
+        """Write so many bytes of a file; False when it, or what the phone takes, ends before."""
+        try:
+            while left:
+                piece = await on_disk(file.read, min(PIECE, left))
+                if not piece:
+                    return False
+                left -= len(piece)
                 async with asyncio.timeout(IDLE_S):
                     await response.write(piece)
-            except (OSError, StorageFailing):  # a timeout is one, too; a second head would be data
-                first = 0
-                break
-        if first < end and request.transport is not None:
-            request.transport.abort()
+                self._tally.file_bytes["out"] += len(piece)
+        except (OSError, StorageFailing):  # a timeout is one, too
+            return False
+        return True
 
     # ── who asks ────────────────────────────────────────────────────────────
 
@@ -240,15 +239,28 @@ class FileDoors:
         return device
 
     @contextmanager
-    def _counted(self, device: Device) -> Iterator[None]:
-        if self._busy[device.device_id] >= AT_ONCE:
+    def _counted(self, device: Device, request: web.Request, needs: Scope) -> Iterator[None]:
+        mine = self._busy.setdefault(device.device_id, [])
+        if len(mine) >= AT_ONCE:
             raise RateLimited(transfers=AT_ONCE)
-        self._busy[device.device_id] += 1
+        mine.append((request, needs))
         try:
             yield
         finally:
-            self._busy[device.device_id] -= 1
-            self._busy += Counter()  # those without any are forgotten
+            mine.remove((request, needs))
+            if not mine:
+                del self._busy[device.device_id]
+
+    def _end_forbidden(self, device_id: str, held: Scopes) -> None:
+        """A device has these scopes from now on: what it may do no more ends at once."""
+        for request, needs in self._busy.get(device_id, ()):
+            if needs not in held:
+                _abort(request)
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 async def _body(request: web.Request) -> bytes:

@@ -72,10 +72,10 @@ def about(command: str) -> list[str]:
     return command.split(":")[1:]
 
 
-def message_id(token: str, request_id: str | None) -> str:
-    """An id for a phone's message in Hermes from which its request_id can be read."""
+def message_id(command: str, request_id: str | None) -> str:
+    """An id for the message that a command brings to Hermes; its request_id can be read in it."""
     coded = base64.urlsafe_b64encode((request_id or "").encode()).decode().rstrip("=")
-    return f"{wire.PLATFORM}.{token}.{coded}"
+    return f"{wire.PLATFORM}.{command.partition(':')[0]}.{coded}"
 
 
 def request_ids(message_ids: Iterable[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ import pytest
 
 from loomid.errors import PhoneError
 from loomid.fileindex import Use
-from loomid.lmp import envelope
 from tests.support import samples
 from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of
+from tests.support.handing import event, events, handed, untaken
 from tests.support.samples import b64, sha256
 from tests.support.waiting import until
 
@@ -22,26 +21,6 @@ if TYPE_CHECKING:
 
 PNG = {"data": b64(samples.png()), "media_type": "image/png", "name": "a/b.png"}
 TEXT = {"data": b64(b"hello"), "name": "note.md", "media_type": "text/markdown"}
-
-
-def events(side: Side, type_: str) -> list[dict[str, Any]]:
-    """The payloads of the visible events of a type."""
-    frames = [json.loads(envelope.render(0, e.parts)) for e in side.log.read(0, 10_000)]
-    return [frame["payload"] for frame in frames if frame["type"] == type_]
-
-
-async def event(side: Side, type_: str, **fields: Any) -> dict[str, Any]:
-    """The first event with these values, once it is there."""
-    found: list[dict[str, Any]] = []
-
-    def seen() -> bool:
-        found.extend(
-            one for one in events(side, type_) if all(one.get(k) == v for k, v in fields.items())
-        )
-        return bool(found)
-
-    await until(seen)
-    return found[0]
 
 
 async def refused(side: Side, *attachments: Any, **more: Any) -> tuple[str, dict[str, Any]]:
@@ -214,23 +193,6 @@ async def test_every_phone_is_told_what_came_with_a_message(side: Side, host: Ho
 # ── what the agent sends ────────────────────────────────────────────────────
 
 
-def handed(message_id: str, path: Path | str, **more: Any) -> dict[str, Any]:
-    """As the plugin tells it."""
-    return {
-        "chat_id": "c1",
-        "session_key": key_of("c1"),
-        "message_id": message_id,
-        "path": str(path),
-        "url": "",
-        "name": "report.pdf",
-        "caption": None,
-        "reply_to": None,
-        "metadata": None,
-        "ours": False,
-        **more,
-    }
-
-
 async def test_a_file_of_the_agent_belongs_to_its_run(side: Side, host: Host, tmp_path: Path):
     path = tmp_path / "x.pdf"
     path.write_bytes(samples.PDF)
@@ -309,7 +271,7 @@ async def test_a_file_is_taken_once_whenever_loomid_dies(
         side.intake._wanted.put_nowait = lambda _: None  # type: ignore[method-assign] - it dies
         await side.online(host)
         host.link.emit("file.sent", handed("out-1", path, ours=True))
-        await until(lambda: side.pump.runs["gw1"]._handed._waiting)
+        await until(lambda: untaken(side))
         host.start_turn("t1")
         await side.run_begun("t1")
     host.link.stop(0.1)
@@ -318,7 +280,7 @@ async def test_a_file_is_taken_once_whenever_loomid_dies(
         assert not path.exists()
     async with Side(tmp_path) as side:
         assert len(events(side, "run.attachment")) == 1
-        assert not side.pump.runs["gw1"]._handed._waiting
+        assert not untaken(side)
 
 
 async def test_a_source_is_taken_once(side: Side, tmp_path: Path):

@@ -82,6 +82,11 @@ def test_what_nobody_fetches_does_not_pile_up(gateway: Gateway, peer: Peer):
         gateway.ask("hand", method="send_document", chat_id="files", file_path=str(path))
     folder = gateway.home / "loomi" / "files"
     assert 60 < len(list(folder.iterdir())) <= 65
+    with path.open("r+b") as file:
+        file.truncate(400 << 20)  # takes no room on the disk
+    for _ in range(4):
+        gateway.ask("hand", method="send_document", chat_id="files", file_path=str(path))
+    assert sum(one.stat().st_size for one in folder.iterdir()) <= 1 << 30
     for one in folder.iterdir():
         one.unlink()
 

@@ -13,6 +13,7 @@ from hermes_shim.ledger import Backlog
 from loomid.adminclient import Refused
 from tests.support.loomictl import loomictl
 from tests.support.measured import parsed
+from tests.support.samples import Carrier
 
 ANSWER = "the words of an answer"
 
@@ -152,6 +153,41 @@ async def test_requests_by_type_and_outcome(world):
     assert now("requests_total", type="session.send", outcome="gateway_offline") == 1
     assert now("requests_total", type="session.send", outcome="ok") == 2
     assert now("requests_total", type="run.cancel", outcome="unknown_run") == 1
+
+
+async def test_files_that_come_and_go(world):
+    async with world.paired() as (phone, _), aiohttp.ClientSession() as session:
+        carrier = Carrier(phone, session)
+        data = b"0123456789"
+        _, begun = await carrier.begin(data)
+        await carrier.append(begun["upload_id"], 0, data[:4])
+        await carrier.begin(data)
+        assert (await carrier.append(begun["upload_id"], 9, b""))[0] == 409
+        _, done = await carrier.append(begun["upload_id"], 4, data[4:])
+        path = f"/files/{done['attachment']['attachment_id']}"
+        await carrier.call("GET", path)
+        await carrier.call("GET", path, headers={"Range": "bytes=7-"})
+        await carrier.call("GET", "/files/att_none")
+        _, begun = await carrier.begin(b"other", media_type="image/png")
+        await carrier.append(begun["upload_id"], 0, b"other")
+        now = await world.measured(
+            lambda now: now("transfers_total", door="files", outcome="given") == 2
+        )
+    for (door, outcome), count in {
+        ("upload", "begun"): 2,
+        ("upload", "partial"): 1,
+        ("upload", "resumed"): 1,
+        ("upload", "bad_range"): 1,
+        ("upload", "finished"): 1,
+        ("upload", "mismatch"): 1,
+        ("files", "unknown_file"): 1,
+    }.items():
+        assert now("transfers_total", door=door, outcome=outcome) == count, outcome
+    assert now.by("direction", "transfer_bytes_total") == {"in": 15, "out": 13}
+    assert (now("files_kept"), now("files_kept_bytes")) == (1, 10)
+    await world.call("DELETE", f"/devices/{phone.device_id}")
+    now = await world.measured(lambda now: not now("files_kept"))
+    assert now.by("reason", "files_removed_total") == {"unused": 1}
 
 
 async def test_lag_is_what_a_phone_was_not_given_yet(world):

@@ -48,6 +48,7 @@ class Server:
     hub: Hub
     web: Web
     files: Files
+    uploads: Uploads
     host: str
     port: int
     scheme: str = "ws"
@@ -146,7 +147,7 @@ async def serving(
             try:
                 scheme = "ws" if ssl_context is None else "wss"
                 yield Server(
-                    store, vault, log, hub, web, files, "127.0.0.1", port, scheme, gateways
+                    store, vault, log, hub, web, files, uploads, "127.0.0.1", port, scheme, gateways
                 )
             finally:
                 await web.stop()
