@@ -149,9 +149,8 @@ def _said(card: Message, answer: Message) -> str:
 def _settle(entry: Any, said: str) -> bool:
     """Answer a card that waits. 0.19 would let a second answer take the first one's place."""
     with clarify_gateway._lock:
-        if entry.clarify_id not in clarify_gateway._entries or entry.event.is_set():
-            return False
-        return bool(clarify_gateway.resolve_gateway_clarify(entry.clarify_id, said))
+        waits = entry.clarify_id in clarify_gateway._entries and not entry.event.is_set()
+        return bool(waits and clarify_gateway.resolve_gateway_clarify(entry.clarify_id, said))
 
 
 def _waits(asked: Any) -> bool:
