@@ -269,10 +269,8 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
 
     async def _op_sessions(self, _id: str, limit: int, offset: int, **_: Any) -> Message:
         """Rows of Hermes' own session list, the latest first."""
-        page: Message = {"limit": limit, "offset": offset, "order_by_last_active": True}
-        rows = await asyncio.to_thread(_listed, compact_rows=True, **page)
-        shown = [{name: row.get(name) for name in SESSION} for row in rows]
-        return {"value": {"sessions": shown}}
+        rows = await asyncio.to_thread(_listed, limit=limit, offset=offset)
+        return {"value": {"sessions": [{name: row.get(name) for name in SESSION} for row in rows]}}
 
     # ── Hermes' own names for things ──
 
@@ -302,7 +300,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
 
 def _listed(**page: Any) -> Any:
     with closing(SessionDB(read_only=True)) as db:
-        return db.list_sessions_rich(**page)
+        return db.list_sessions_rich(compact_rows=True, order_by_last_active=True, **page)
 
 
 def _folded(agent: Any, mode: str, text: str) -> bool:
