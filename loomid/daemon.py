@@ -1,4 +1,4 @@
-"""The composition root: the only place that knows all parts, and the life of the process."""
+"""The life of the process: one task group, start and stop."""
 
 from __future__ import annotations
 
@@ -6,41 +6,17 @@ import asyncio
 import gc
 import logging
 import os
-import secrets
 import signal
 import sys
 import time
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid import __version__, database, doors, givenup, locks, notify
-from loomid.admin import Admin
-from loomid.caretaker import Caretaker
-from loomid.commands import Commands
-from loomid.config import ADMIN_SOCKET
-from loomid.files import INBOX, Files
-from loomid.gateway import Gateways
-from loomid.history import History
-from loomid.hub import Hub, HubConfig
-from loomid.intake import Intake
-from loomid.lmp.device_frames import DeviceUpdate
-from loomid.lmp.file_frames import MAX_ATTACHMENTS
-from loomid.lmp.frames import Limits
+from loomid import database, doors, givenup, locks, notify
+from loomid.composition import compose
 from loomid.log import Log
-from loomid.metrics import Metrics
-from loomid.owner import Owner
-from loomid.pump import Pump
-from loomid.shown import Shown
-from loomid.status import Status
 from loomid.store import Store
-from loomid.trace import trace
-from loomid.uploads import Uploads
-from loomid.vault import Vault
-from loomid.web import Web, WebConfig
-from loomid.web_files import FileDoors
-from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -48,6 +24,7 @@ if TYPE_CHECKING:
     from loomid.config import Config
     from loomid.doors import Door
     from loomid.notify import Notifier
+    from loomid.web import Web
 
 log = logging.getLogger("loomid.daemon")
 
@@ -103,111 +80,21 @@ async def _serve(
     stop: asyncio.Event,
     tasks: asyncio.TaskGroup,
 ) -> None:
-    """Compose the parts, run them until `stop`, and take leave of the phones."""
-    vault = Vault(store)
-    key = await vault.secret()
-    gateways = Gateways(
-        config.runtime_dir / SOCKET_NAME,
-        version=__version__,
-        instance=secrets.token_hex(8),
-        clock=time.time,
-        acked=await store.acks(),
-        known=await store.gateways(),
-        inbox=config.state_dir / INBOX,
-    )
-    files = Files(
-        config.state_dir,
-        store,
-        time.time,
-        max_file_bytes=config.max_file_bytes,
-        max_bytes=config.max_files_bytes,
-        retention_s=config.retention_s,
-    )
-    uploads = Uploads(config.state_dir, files, time.time)
-    intake = Intake(files, gateways.arrive, time.time)
-    pump = Pump(gateways, events, store, key, time.time, want=intake.want)
-    limits = Limits(
-        max_frame_bytes=config.max_frame_bytes,
-        max_text_chars=100_000,
-        max_attachments=MAX_ATTACHMENTS,
-        max_inline_bytes=config.max_frame_bytes // 2,
-        max_file_bytes=config.max_file_bytes,
-    )
-    commands = Commands(
-        vault,
-        store.ledger,
-        gateways,
-        pump.runs,
-        key,
-        time.time,
-        limits,
-        alive=events.projection,
-        files=files,
-        remind=lambda name, returned: hub.remind(name, returned),
-        group=tasks,
-    )
-    history = History(commands.tasks, gateways, events.projection, key, limits.max_frame_bytes)
-    commands.queries.update(history.queries())
-    status = Status(config, door, gateways, events)
-    hub = Hub(
-        vault,
-        events,
-        config=HubConfig(
-            server_name=config.name,
-            server_version=__version__,
-            limits=limits,
-        ),
-        execute=commands.execute,
-        gateways=status.gateways,
-        home_task=commands.home_task,
-        clock=time.time,
-    )
-    commands.queries[DeviceUpdate] = hub.desk.update
-    web = Web(
-        hub,
-        WebConfig(
-            admin_token=doors.admin_token(config.state_dir),
-            public_url=door.url,
-            server_name=config.name,
-            fingerprint=door.fingerprint,
-            max_frame_bytes=config.max_frame_bytes,
-        ),
-        FileDoors(hub, files, uploads),
-    )
-    caretaker = Caretaker(files, uploads, intake)
-    hub.watch_devices(caretaker.changed)
-    metrics = Metrics(hub, events, gateways, pump, files)
-    admin = Admin(
-        config.runtime_dir / ADMIN_SOCKET,
-        hub,
-        url=door.url,
-        name=config.name,
-        fp=door.fingerprint,
-        status=lambda: status.show(hub) | {"figures": metrics.figures()},
-        metrics=metrics.text,
-        trace=partial(trace, hub, events),
-        owner=Owner(store.ledger, vault.audit, commands.execute, events.projection.waiting),
-    )
+    """Run the parts until `stop`, and take leave of the phones."""
+    parts = await compose(config, door, store, events, tasks)
     async with AsyncExitStack() as serving:
-        await hub.load()
-        await files.open()
-        await uploads.open()
-        for name, part in (
-            ("link", gateways.run()),
-            ("pump", pump.run()),
-            ("hub", hub.run()),
-            ("files", caretaker.run()),
-            ("intake", intake.run()),
-            ("ledger", Shown(events, hub, store.ledger, time.time).run()),
-        ):
+        await parts.hub.load()
+        await parts.files.open()
+        await parts.uploads.open()
+        for name, part in parts.loops().items():
             tasks.create_task(_endless(name, part))
-        await gateways.ready.wait()
-        await pump.ready.wait()
-        await commands.recover()
-        await admin.start()
-        serving.push_async_callback(admin.stop)
-        await web.start(door.sockets, door.tls, tasks)
-        serving.push_async_callback(_leave, web)
+        await parts.gateways.ready.wait()
+        await parts.pump.ready.wait()
+        await parts.commands.recover()
+        await parts.admin.start()
+        serving.push_async_callback(parts.admin.stop)
+        await parts.web.start(door.sockets, door.tls, tasks)
+        serving.push_async_callback(_leave, parts.web)
         if notifier.watchdog_s is not None:
             tasks.create_task(_feed_watchdog(notifier, notifier.watchdog_s))
         tune_interpreter()
