@@ -6,14 +6,14 @@ No thread and no socket; the link thread alone uses it.
 import time
 from collections import Counter, OrderedDict, deque
 
-from .wire import Message, dump
+from .wire import UNSENT_RESULTS, Message, dump
 
 # Some ten minutes of a fast stream, or hours of ordinary turns, and what a gateway of
 # 100-200 MiB can spare. A fact takes so much beside its text.
 MOST_BYTES, OVERHEAD = 32 << 20, 1_000
 # As many as a thousand phones may have on their way when loomid is killed; what only reads
 # may run again, and nobody asks what became of it.
-RESULTS_KEPT, UNSENT_RESULTS, READS = 16_384, 256, ("running", "sessions")
+RESULTS_KEPT, READS = 16_384, ("running", "sessions")
 
 # What is dropped first when there is no room. What loomid needs to end runs and to keep
 # promises goes last; all else is a preview: it makes a run nicer to watch, its loss shows at
@@ -103,7 +103,10 @@ class Orders:
             self.settle({"id": order["id"], "error": "unknown_command"})
         elif order["boot"] != self._boot or order["deadline"] < time.time():
             self.settle({"id": order["id"], "error": "stale"})
-        return not (self._known.pop if order.get("op") in READS else self._known.get)(order["id"])
+        fresh = not self._known[order["id"]]
+        if order.get("op") in READS:  # forgotten before it runs
+            del self._known[order["id"]]
+        return fresh
 
     def settle(self, result: Message) -> None:
         """The first result of an id counts."""

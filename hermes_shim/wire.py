@@ -18,6 +18,8 @@ PREVIEW_CHARS = 2_000
 PLATFORM = "loomi"
 # One fact or result above this would crowd out all others.
 MESSAGE_MAX = 4 << 20
+# Of results that could not be sent yet the shim keeps so many, the newest.
+UNSENT_RESULTS = 256
 
 Message = dict[str, Any]
 # Hermes puts loggers below "hermes_plugins" into its gateway.log.

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from loomid.roster import Boot
 
 
-RECALLS = 64
-"""At once: a shim keeps only so many results that it cannot send yet, and drops the others."""
-
-
 class CommandFailed(LoomiError):
     """The shim answered with an error: `code` is one of wire.RESULT_ERRORS."""
 
@@ -39,7 +35,6 @@ class Calls:
     ) -> None:
         self._send = send
         self._deadline_s = deadline_s
-        self._recalls = asyncio.Semaphore(RECALLS)
         # Keyed by what was sent too: a recall may run beside the command it asks about.
         self._waiting: dict[tuple[type, str], tuple[Boot, asyncio.Future[wire.Result]]] = {}
 
@@ -56,7 +51,9 @@ class Calls:
     async def recall(self, boot: Boot, command_id: str) -> wire.Result | None:
         """Raises GatewayOffline when no answer comes."""
         try:
-            async with self._recalls:
+            async with boot.recalls:
+                if not boot.online:  # it went while others asked
+                    raise GatewayOffline
                 result = await self._ask(boot, wire.Recall(command_id))
         except (TimeoutError, _Broken):
             raise GatewayOffline from None

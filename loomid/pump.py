@@ -35,7 +35,8 @@ MIN_PAUSE_S = 0.001
 LOOK_S = 20.0
 """The clock is looked at so often, whatever happens."""
 UNHEARD_S = 60.0
-"""If nothing was looked at for longer, loomid was stopped, its machine asleep, or the clock set."""
+"""If nothing was looked at for longer, loomid was stopped, its machine asleep, the clock set, or
+the disk took nothing."""
 CATCH_UP_S = 150.0
 """How long a gateway is waited for after a start; by then one that is gone counts as lost."""
 
@@ -153,7 +154,7 @@ class Pump:
         away, self._looked = now - self._looked, now
         if away <= UNHEARD_S:
             return
-        log.warning("%d s have passed unseen: stopped, asleep, or the clock was set", away)
+        log.warning("%d s have passed unheard: stopped, asleep, the clock set, or no disk", away)
         self._catch_up_by += away
         for gateway_id in self.runs:
             self._fold_own(gateway_id, Unheard(), batch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from loomid import orders
 from loomid.errors import GatewayOffline, OutcomeUnknown, TooLarge
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("loomid.commands")
 
 Deciding = frames.ApprovalResolve | frames.QuestionAnswer | frames.QuestionCancel
-DECIDING: frozenset[type[frames.Payload]] = frozenset(
-    {frames.ApprovalResolve, frames.QuestionAnswer, frames.QuestionCancel}
-)
+DECIDING: frozenset[type[frames.Payload]] = frozenset(get_args(Deciding))
 """Requests that answer what Hermes asks: the first valid one wins."""
 
 
@@ -85,14 +83,14 @@ class Resolver:
         """The command for an answer that may be given now. Raises the error it deserves."""
         if _chars(said) > self._most_chars:
             raise TooLarge(max_text_chars=self._most_chars)
-        name = said.approval_id if isinstance(said, frames.ApprovalResolve) else said.question_id
-        kind: Kind = "approval" if isinstance(said, frames.ApprovalResolve) else "question"
+        kind: Kind
+        if isinstance(said, frames.ApprovalResolve):
+            name, kind, make = said.approval_id, "approval", partial(approvals.order, answer=said)
+        else:
+            name, kind, make = said.question_id, "question", partial(questions.order, said=said)
         gateway_id, view = self._find(name)
         view = decisions.check(await self._ledger.get(name), view, kind)
-        if isinstance(said, frames.ApprovalResolve):
-            op, args, answer = approvals.order(view, said)
-        else:
-            op, args, answer = questions.order(view, said)
+        op, args, answer = make(view)
         if self._gateways.boot_of(gateway_id) != view.boot:
             raise GatewayOffline
         owner = [OWNER] if device_id == OWNER else []

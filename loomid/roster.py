@@ -6,8 +6,10 @@ suspended machine or a stopped loomid declares nobody dead). Facts become arriva
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loomid import hermes_words, processes, wire
@@ -17,6 +19,8 @@ from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+RECALLS = wire.UNSENT_RESULTS // 4
+"""How many results a shim is asked for at once: it drops those beyond what it keeps."""
 LOST_BEATS = int(120 / wire.BEAT_S)
 GONE_CHECKS = 2  # a process seen gone once may still have facts in the socket
 MAX_BOOTS = 256
@@ -86,6 +90,7 @@ class Boot:
     missed: int = 0  # ticks since it was heard
     dropped: dict[str, int] = field(default_factory=dict)  # facts it lost, by reason
     lost: bool = False
+    recalls: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, RECALLS))
 
 
 @dataclass(slots=True)

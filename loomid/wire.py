@@ -19,6 +19,7 @@ from hermes_shim.wire import (
     PLATFORM,
     PREVIEW_CHARS,
     SOCKET_NAME,
+    UNSENT_RESULTS,
     WIRE_VERSION,
 )
 from loomid.hermes_facts import (
@@ -67,6 +68,7 @@ __all__ = [
     "PREVIEW_CHARS",
     "RESULT_ERRORS",
     "SOCKET_NAME",
+    "UNSENT_RESULTS",
     "WIRE_VERSION",
     "Ack",
     "ApiEnded",

@@ -55,7 +55,8 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Unheard:
-    """loomid was stopped, or its machine asleep, until now: that was no silence of Hermes."""
+    """loomid was stopped, its machine asleep or its disk failing until now: that was no silence
+    of Hermes."""
 
 
 @dataclass(frozen=True, slots=True)
