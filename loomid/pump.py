@@ -155,7 +155,6 @@ class Pump:
         if away <= UNHEARD_S:
             return
         log.warning("%d s have passed unheard: stopped, asleep, the clock set, or no disk", away)
-        self._catch_up_by += away
         for gateway_id in self.runs:
             self._fold_own(gateway_id, Unheard(), batch)
 

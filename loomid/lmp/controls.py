@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
@@ -35,15 +36,23 @@ WHOLE_GATEWAY = {
     "approvals": "approvals",
     "busy": "settings",
     "codex-runtime": "settings",
+    "footer": "settings",
+    "verbose": "settings",
     "personality": "settings",
     "login": "account",
     "debug": "upload",
 }
 """Command → what it does to the whole gateway. Those that only show something without arguments
 are asked about all the same: which do is for each release to decide."""
-_GLOBAL = {"model": "default_model", "reasoning": "settings", "fast": "settings"}
-"""The same, but only with `--global`."""
-
+_WITH = {
+    "model": ("default_model", re.compile(r"global|^(?!.*--session).*\S", re.DOTALL)),
+    "reasoning": ("settings", re.compile("global|show|hide")),
+    "fast": ("settings", re.compile("global")),
+    "memory": ("settings", re.compile("approval|mode")),
+    "skills": ("settings", re.compile("approval|mode")),
+}
+"""The same, but only with such arguments. Hermes takes quotes and half a dozen dashes for those
+of `--global`: the word is enough. Without `--session` its owner decides what `/model` does."""
 
 APPROVALS = ("manual", "smart", "off")
 OF_ITS_TASK = "approvals_off"
@@ -98,8 +107,9 @@ class Registry(Struct):
             return does
         if name == "yolo":
             return OF_ITS_TASK
-        if "--global" in words and name in _GLOBAL:
-            return _GLOBAL[name]
+        if name in _WITH:
+            does, arguments = _WITH[name]
+            return does if arguments.search(" ".join(words).lower()) else None
         return WHOLE_GATEWAY.get(name)
 
     def _read(self, text: str) -> tuple[str, list[str]]:
@@ -116,9 +126,7 @@ class Registry(Struct):
 
 def _split(text: str) -> tuple[str, list[str]]:
     first, *words = text.split() or [""]
-    # Phones' keyboards make one dash of two, and Hermes two of one.
-    dashes = [word.replace("\u2014", "--").replace("\u2013", "-") for word in words]
-    return first.removeprefix("/").lower().partition("@")[0], dashes
+    return first.removeprefix("/").lower().partition("@")[0], words
 
 
 class Model(Struct):

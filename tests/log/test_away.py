@@ -6,6 +6,9 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+from loomid import wire
+from loomid.catchup import CatchUp
+from loomid.lmp.facts import Arrival, Unheard
 from loomid.lmp.turns import SILENT_S
 from loomid.pump import UNHEARD_S
 from tests.support.pumping import (
@@ -165,3 +168,12 @@ async def test_a_night_of_sleep_is_no_silence(tmp_path: Path, host: Host):
         await until(lambda: types(half.shown()).count("run.completed") == 2)
         assert "run.failed" not in types(half.shown())
         assert text_of(half.shown()).startswith("all is well")
+
+
+def test_what_is_told_late_does_not_bring_a_silence_back() -> None:
+    catch_up = CatchUp()
+    catch_up.stored(Arrival("gw", "b", 1, 10.0, 10.0, wire.LoopStopped("k", "")))
+    catch_up.stored(Arrival("gw", "", 0, 9_000.0, 9_000.0, Unheard()))
+    catch_up.since = 9_100.0
+    late = Arrival("gw", "b", 2, 20.0, 9_101.0, wire.LoopStopped("k", ""))
+    assert catch_up.at(late) == 9_000.0
