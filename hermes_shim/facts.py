@@ -43,9 +43,12 @@ def plain(value: object) -> Any:
     return str(value)[: PREVIEW_CHARS + 1]
 
 
-def _pre_llm_call(kw: Message) -> Message:
+def _pre_llm_call(kw: Message) -> Message | None:
     from gateway.session_context import get_session_env
+    from tools.skill_provenance import is_background_review
 
+    if is_background_review():  # 0.22 does not tell of it
+        return None
     return {"session_key": get_session_env("HERMES_SESSION_KEY") or None}
 
 

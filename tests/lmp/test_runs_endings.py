@@ -53,26 +53,40 @@ def test_starts_without_the_provider_after_the_drain() -> None:
     assert d.events[0].ts == pytest.approx(d.now - 0.1, abs=0.01)
 
 
-def test_starts_without_turn_started() -> None:
+def test_what_hermes_does_aside_is_no_run() -> None:
+    """It has the session of a turn that runs, calls a model and tools, and no turn.started."""
+    aside = "s1:s1:t9"
+    tool = "c9", "memory"
     d = driver()
-    d.facts([asked(), *answered(), ended()])
-    assert runs_of(d.events) == [
-        ["started", "", "loomi", "p", ""],
+    d.facts([started(), asked(), *answered()[:2]])
+    d.facts([asked(turn=aside), *answered("reviewed", turn=aside)], dt=0.3)
+    d.facts([wire.ToolStarted(aside, "s1", 1, *tool, "add"), wire.ToolEnded(aside, *tool, "ok", 1)])
+    d.facts([failed(2, aside), wire.TurnAnswered(aside, "kept"), ended(aside)])
+    d.facts([*answered()[2:], ended(), wire.Delta(aside, 2, "late", "text")])
+    d.wait(0.5)
+    told = list(d.events)
+    assert runs_of(told)[1:] == [
         ["delta", "text", 1, "done"],
         ["completed", "completed", "done", None, True],
     ]
-
-
-def test_facts_of_a_turn_that_never_starts_are_dropped() -> None:
-    d = driver()
-    d.facts([wire.Delta("s1:s1:t9", 1, "x", "text"), ended("s1:s1:t9")])
-    assert len(d.stored) == 3
+    assert {event.run_id for event in told if event.run_id} == {told[0].run_id}
+    assert (d.runs.live(), d.runs.wants_running) == ([], None)
     d.wait(121)
-    assert d.events == []
+    assert d.events == told
     assert len(d.stored) == 1
-    assert d.ended == ["s1:s1:t9"]
-    d.fact(wire.Delta("s1:s1:t9", 1, "x", "text"))
+    assert d.ended == ["s1:s1:t1", aside]
+    d.fact(wire.Delta(aside, 2, "late", "text"))
     assert d.runs.dropped["late"] == 1
+
+
+def test_turn_started_may_come_last() -> None:
+    d = driver()
+    d.facts([asked(), *answered(), ended(), started()])
+    assert runs_of(d.events) == [
+        ["started", "do it", "loomi", "p", "cancel,pause,resume,send"],
+        ["delta", "text", 1, "done"],
+        ["completed", "completed", "done", None, True],
+    ]
 
 
 @pytest.mark.parametrize(
