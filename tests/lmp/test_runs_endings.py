@@ -11,6 +11,7 @@ from loomid.lmp import roll
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.frames import UNSET
 from loomid.lmp.ids import task_id
+from loomid.lmp.turns import OWN_SILENT_S, SILENT_S
 from tests.support.folding import KEY as ID_KEY, Driver, brief
 from tests.support.plain import (
     FOREIGN,
@@ -21,6 +22,7 @@ from tests.support.plain import (
     driver,
     ended,
     failed,
+    injected,
     runs_of,
     started,
 )
@@ -167,13 +169,27 @@ def test_foreign_turn_may_be_cancelled_where_the_host_can() -> None:
     assert d.runs.live()[0].can == ("cancel",)
 
 
-def test_own_turn_is_not_ended_by_what_runs() -> None:
-    """A background turn carries its chat's key but is not the agent that runs there."""
+def test_own_turn_is_asked_for_only_when_it_was_silent_for_long() -> None:
     d = driver()
-    d.facts([started(), asked()])
-    d.fact(wire.Running([]), dt=5)
-    d.wait(1)
+    d.facts([injected("in1", "do it"), started(), asked(), *answered()])
+    assert d.runs.wants_running == d.now + OWN_SILENT_S
+    d.fact(wire.Running([]), dt=OWN_SILENT_S - 1)
+    d.fact(wire.Running([KEY]), dt=1)
+    d.wait(7 * 3_600)  # a tool takes its time
     assert d.runs.live()
+    d.fact(wire.Running([]), dt=2)
+    assert runs_of(d.events)[-1] == ["completed", "completed", "done", None, True]
+    assert (d.runs.live(), d.runs.wants_running) == ([], None)
+
+
+def test_turn_of_no_session_key_is_over_when_it_was_silent_for_very_long() -> None:
+    d = driver()
+    d.facts([started(key=None), asked()])
+    assert d.runs.wants_running is None
+    d.wait(SILENT_S - 1)
+    assert d.runs.live()
+    d.wait(2)
+    assert d.runs.live() == []
 
 
 def test_cron_turn_fails_after_two_silent_minutes() -> None:

@@ -19,7 +19,8 @@ these words:
     hand PATH         a short answer that sends this file
 
 Anything else is echoed. Hermes' review of a conversation is answered with words, a note and a
-skill, both of their own for each message of the user. Requests without tools (titles and the like) get a fixed answer.
+skill, both of their own for each message of the user. Requests without tools (titles and the
+like) get a fixed answer.
 """
 
 from __future__ import annotations
