@@ -47,9 +47,8 @@ def _pre_llm_call(kw: Message) -> Message | None:
     from gateway.session_context import get_session_env
     from tools.skill_provenance import is_background_review
 
-    if is_background_review():  # 0.22 does not tell of it
-        return None
-    return {"session_key": get_session_env("HERMES_SESSION_KEY") or None}
+    key = get_session_env("HERMES_SESSION_KEY") or None
+    return None if is_background_review() else {"session_key": key}  # 0.22 tells of none itself
 
 
 def _on_session_end(kw: Message) -> Message:
