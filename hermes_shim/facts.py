@@ -48,7 +48,7 @@ def _pre_llm_call(kw: Message) -> Message | None:
     from tools.skill_provenance import is_background_review
 
     key = get_session_env("HERMES_SESSION_KEY") or None
-    return None if is_background_review() else {"session_key": key}  # 0.22 tells of none itself
+    return None if is_background_review() else {"session_key": key}  # 0.22 never calls it then
 
 
 def _on_session_end(kw: Message) -> Message:
