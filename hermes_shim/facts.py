@@ -43,10 +43,12 @@ def plain(value: object) -> Any:
     return str(value)[: PREVIEW_CHARS + 1]
 
 
-def _pre_llm_call(kw: Message) -> Message:
+def _pre_llm_call(kw: Message) -> Message | None:
     from gateway.session_context import get_session_env
+    from tools.skill_provenance import is_background_review
 
-    return {"session_key": get_session_env("HERMES_SESSION_KEY") or None}
+    key = get_session_env("HERMES_SESSION_KEY") or None
+    return None if is_background_review() else {"session_key": key}  # 0.22 never calls it then
 
 
 def _on_session_end(kw: Message) -> Message:

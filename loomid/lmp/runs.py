@@ -30,8 +30,6 @@ __all__ = ["AskView", "Outcome", "RunView", "Runs", "TaskSeen"]
 
 _TIMELESS = frozenset({GatewayUp, GatewayDown, FileTaken, Unheard})
 """Of the link, and of ourselves."""
-STARTED_RACE_S = 1.0
-"""A list of running keys may miss a turn that began while it was made."""
 
 
 class Runs:
@@ -292,15 +290,7 @@ class Runs:
     def _not_running(self, out: Folding, keys: list[str]) -> None:
         """Turns whose agents run no longer are over; failed ones end without a word."""
         for turn in list(self._turns):
-            if (
-                turn.live
-                and turn.run.begun
-                and turn.boot == out.boot
-                and turn.key is not None
-                and turn.key not in keys
-                and out.at - turn.seen_at >= STARTED_RACE_S
-                and (not turn.ours or turn.work.failure is not None)
-            ):
+            if turn.boot == out.boot and turn.stopped(keys, out.at):
                 turn.end(out, turn.work.conclusion)
 
     def _asked(self, out: Folding, fact: Asked) -> None:

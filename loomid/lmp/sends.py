@@ -72,7 +72,7 @@ class Sends:
                 turn.preview(out, fact.message_id, text, final=final)
             chatter = turn.work.failure is not None or turn.work.tools.is_progress(text)
             return flagged or chatter or turn.said(text)
-        if fact.expect_edits or fact.interim or turn.said(text):
+        if fact.expect_edits or turn.said(text):
             return True
         if fact.notify and fact.reply_to in turn.messages:
             return True

@@ -23,8 +23,8 @@ def platform_of(session_key: str) -> str | None:
 class Start:
     """Gathers what turn.started, api.started and stream.started say.
 
-    turn.started lacks the provider and may be lost; the other two lack the key and the
-    prompt. Any of them is enough to begin after a short wait.
+    Without turn.started nothing begins: what Hermes does aside is told by the other two as
+    well (docs/hermes.md). It lacks the provider only, and is enough after a short wait.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,8 @@ class Start:
         """The turn began; False if that was known."""
         if self.text is not None:
             return False
-        self.known(out, fact.session_id, fact.platform, fact.model, "")
+        self.known_at, self._t = out.at, out.t
+        self.known(fact.session_id, fact.platform, fact.model, "")
         self.text, self.parent = fact.text, fact.parent_session_id or None
         key = fact.session_key
         # Cron and subagent turns carry another session's key in their context (docs/hermes.md).
@@ -62,12 +63,8 @@ class Start:
             self.own_key = key
         return True
 
-    def known(
-        self, out: Folding, session_id: str, platform: str, model: str, provider: str
-    ) -> None:
+    def known(self, session_id: str, platform: str, model: str, provider: str) -> None:
         """One more fact that tells of the turn's surroundings; the first word holds."""
-        if self.known_at is None:
-            self.known_at, self._t = out.at, out.t
         self.session_id = self.session_id or session_id
         self.platform = self.platform or platform
         self.model = self.model or model
@@ -85,7 +82,7 @@ class Start:
             provider=self.provider,
             started_at=self._t,
             title=title(self.text or ""),
-            prompt=prompt.text if self.text is not None else UNSET,
+            prompt=prompt.text,
             origin=self.origin if self.origin is not None else UNSET,
             can=list(can),
             truncated=prompt.truncated or UNSET,

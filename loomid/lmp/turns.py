@@ -31,8 +31,12 @@ HANDLER_GRACE_S = 5.0
 KEYLESS_FAILED_S = 120.0
 """How long a failed turn is given to go on, where nothing can be asked (cron)."""
 SILENT_S = 6 * 3_600.0
-"""When a turn whose end was lost counts as over."""
+"""When a silent turn counts as over of which nothing can be asked."""
 RUNNING_EVERY_S = 2.0
+STARTED_RACE_S = 1.0
+"""A list of running keys may miss a turn that began while it was made."""
+OWN_SILENT_S = 600.0
+"""How long a turn of ours may say nothing until it is asked whether it still runs."""
 
 
 class Turn:
@@ -93,10 +97,21 @@ class Turn:
 
     @property
     def ask_running_at(self) -> float | None:
-        """When to ask whether this foreign turn still runs: it may end without a fact."""
-        if not self.run.begun or not self.live or self.ours or self.key is None:
+        """When to ask whether this turn still runs: a foreign one may end without a fact, and
+        the end of one of ours may be lost."""
+        if not self.run.begun or not self.live or self.key is None:
             return None
+        if self.ours:
+            return self.last_at + OWN_SILENT_S
         return self.last_at if self.work.failure else self.last_at + RUNNING_EVERY_S
+
+    def stopped(self, keys: list[str], at: float) -> bool:
+        """Whether it is over, as those are the keys whose agents run."""
+        if not self.live or not self.run.begun or self.key is None or self.key in keys:
+            return False
+        if self.ours and self.work.failure is None:
+            return at - self.last_at >= OWN_SILENT_S
+        return at - self.seen_at >= STARTED_RACE_S
 
     @property
     def due(self) -> float | None:
@@ -319,15 +334,14 @@ class Turn:
         return message.origin
 
     def _silent_until(self) -> float | None:
-        """When a turn that Hermes says nothing more of counts as over."""
+        """When a turn that Hermes says nothing more of counts as over; None: that is asked."""
         if self.ending is not None:
             return None
         if self._handled_at is not None:
             return max(self._handled_at, self.last_at) + HANDLER_GRACE_S
         if self.key is None and self.work.failure is not None:
             return self.last_at + KEYLESS_FAILED_S
-        # Whether a foreign session still runs can be asked.
-        return self.last_at + SILENT_S if self.ours or self.key is None else None
+        return self.last_at + SILENT_S if self.key is None else None
 
 
 TURN_FACTS = WORK_FACTS | {wire.TurnStarted, wire.TurnEnded}

@@ -58,13 +58,13 @@ class Work:
             self.attempts.last.close(out.at)
 
     def _api_started(self, out: Folding, fact: wire.ApiStarted) -> None:
-        self._start.known(out, fact.session_id, fact.platform, fact.model, fact.provider)
+        self._start.known(fact.session_id, fact.platform, fact.model, fact.provider)
         self.failure = None
         attempt, new = self.attempts.requested(fact.call, out.at)
         self._open(attempt, new=new)
 
     def _stream_started(self, out: Folding, fact: wire.StreamStarted) -> None:
-        self._start.known(out, fact.session_id, fact.surface, fact.model, fact.provider)
+        self._start.known(fact.session_id, fact.surface, fact.model, fact.provider)
         attempt, new = self.attempts.lacking(fact.iteration, "started", out.at)
         if attempt is not None:
             attempt.started, attempt.started_at = True, out.at

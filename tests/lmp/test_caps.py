@@ -103,7 +103,7 @@ def test_a_run_that_alone_is_too_much_ends(monkeypatch: pytest.MonkeyPatch):
 def test_turns_without_end_block_no_new_one():
     it = driver()
     for i in range(quota.MAX_TURNS):
-        it.fact(asked(turn=f"s1:s1:t{i}"), dt=0.0001)
+        it.facts([started(f"s1:s1:t{i}"), asked(turn=f"s1:s1:t{i}")], dt=0.0001)
     begin(it, "s2:s2:new")
     told = ends(it)
     assert len(told) == quota.MAX_TURNS // quota.SHARE
@@ -120,7 +120,7 @@ def test_a_run_that_was_given_up_does_not_begin_again():
     it = driver()
     begin(it, "s0:s0:old")
     for i in range(2 * quota.MAX_TURNS):
-        it.fact(asked(turn=f"s1:s1:t{i}"), dt=0.0001)
+        it.facts([started(f"s1:s1:t{i}"), asked(turn=f"s1:s1:t{i}")], dt=0.0001)
     given_up = [*it.ended]
     assert given_up[0] == "s0:s0:old"
     assert len(given_up) > quota.MAX_TURNS

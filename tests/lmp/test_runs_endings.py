@@ -11,6 +11,7 @@ from loomid.lmp import roll
 from loomid.lmp.facts import GatewayDown, GatewayLost, GatewayUp, Tick
 from loomid.lmp.frames import UNSET
 from loomid.lmp.ids import task_id
+from loomid.lmp.turns import OWN_SILENT_S, SILENT_S
 from tests.support.folding import KEY as ID_KEY, Driver, brief
 from tests.support.plain import (
     FOREIGN,
@@ -21,6 +22,7 @@ from tests.support.plain import (
     driver,
     ended,
     failed,
+    injected,
     runs_of,
     started,
 )
@@ -53,26 +55,40 @@ def test_starts_without_the_provider_after_the_drain() -> None:
     assert d.events[0].ts == pytest.approx(d.now - 0.1, abs=0.01)
 
 
-def test_starts_without_turn_started() -> None:
+def test_what_hermes_does_aside_is_no_run() -> None:
+    """It has the session of a turn that runs, calls a model and tools, and no turn.started."""
+    aside = "s1:s1:t9"
+    tool = "c9", "memory"
     d = driver()
-    d.facts([asked(), *answered(), ended()])
-    assert runs_of(d.events) == [
-        ["started", "", "loomi", "p", ""],
+    d.facts([started(), asked(), *answered()[:2]])
+    d.facts([asked(turn=aside), *answered("reviewed", turn=aside)], dt=0.3)
+    d.facts([wire.ToolStarted(aside, "s1", 1, *tool, "add"), wire.ToolEnded(aside, *tool, "ok", 1)])
+    d.facts([failed(2, aside), wire.TurnAnswered(aside, "kept"), ended(aside)])
+    d.facts([*answered()[2:], ended(), wire.Delta(aside, 2, "late", "text")])
+    d.wait(0.5)
+    told = list(d.events)
+    assert runs_of(told)[1:] == [
         ["delta", "text", 1, "done"],
         ["completed", "completed", "done", None, True],
     ]
-
-
-def test_facts_of_a_turn_that_never_starts_are_dropped() -> None:
-    d = driver()
-    d.facts([wire.Delta("s1:s1:t9", 1, "x", "text"), ended("s1:s1:t9")])
-    assert len(d.stored) == 3
+    assert {event.run_id for event in told if event.run_id} == {told[0].run_id}
+    assert (d.runs.live(), d.runs.wants_running) == ([], None)
     d.wait(121)
-    assert d.events == []
+    assert d.events == told
     assert len(d.stored) == 1
-    assert d.ended == ["s1:s1:t9"]
-    d.fact(wire.Delta("s1:s1:t9", 1, "x", "text"))
+    assert d.ended == ["s1:s1:t1", aside]
+    d.fact(wire.Delta(aside, 2, "late", "text"))
     assert d.runs.dropped["late"] == 1
+
+
+def test_turn_started_may_come_last() -> None:
+    d = driver()
+    d.facts([asked(), *answered(), ended(), started()])
+    assert runs_of(d.events) == [
+        ["started", "do it", "loomi", "p", "cancel,pause,resume,send"],
+        ["delta", "text", 1, "done"],
+        ["completed", "completed", "done", None, True],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,13 +169,27 @@ def test_foreign_turn_may_be_cancelled_where_the_host_can() -> None:
     assert d.runs.live()[0].can == ("cancel",)
 
 
-def test_own_turn_is_not_ended_by_what_runs() -> None:
-    """A background turn carries its chat's key but is not the agent that runs there."""
+def test_own_turn_is_asked_for_only_when_it_was_silent_for_long() -> None:
     d = driver()
-    d.facts([started(), asked()])
-    d.fact(wire.Running([]), dt=5)
-    d.wait(1)
+    d.facts([injected("in1", "do it"), started(), asked(), *answered()])
+    assert d.runs.wants_running == d.now + OWN_SILENT_S
+    d.fact(wire.Running([]), dt=OWN_SILENT_S - 1)
+    d.fact(wire.Running([KEY]), dt=1)
+    d.wait(7 * 3_600)  # a tool takes its time
     assert d.runs.live()
+    d.fact(wire.Running([]), dt=2)
+    assert runs_of(d.events)[-1] == ["completed", "completed", "done", None, True]
+    assert (d.runs.live(), d.runs.wants_running) == ([], None)
+
+
+def test_turn_of_no_session_key_is_over_when_it_was_silent_for_very_long() -> None:
+    d = driver()
+    d.facts([started(key=None), asked()])
+    assert d.runs.wants_running is None
+    d.wait(SILENT_S - 1)
+    assert d.runs.live()
+    d.wait(2)
+    assert d.runs.live() == []
 
 
 def test_cron_turn_fails_after_two_silent_minutes() -> None:

@@ -68,6 +68,13 @@ def test_what_the_run_told_is_not_told_again(fact: wire.Sent, make: Any) -> None
     assert d.fact(fact) == []
 
 
+def test_what_hermes_says_afterwards_is_news() -> None:
+    """0.22 marks what a review came to as it marks what is sent amid a run."""
+    for interim in (False, True):
+        (event,) = over().fact(sent("Memory updated", interim=interim))
+        assert brief([event]) == [["notification", "diagnostic", "gateway", "Memory updated"]]
+
+
 def test_edits_of_it_are_not_told_either() -> None:
     for d in (running(), over()):
         for finalize in (False, True):

@@ -146,3 +146,26 @@ async def search_and_figures(player: Player) -> None:
     assert "history" in player.connection.hello_ok.payload["capabilities"] or [
         g for g in player.phone.events("gateway.status") if "history" in g.payload["capabilities"]
     ]
+
+
+@scenario
+async def beside_a_conversation(player: Player) -> None:
+    """`/btw` is an answer and no run in 0.22; before, a conversation of its own."""
+    first, _ = await player.play("say 2")
+    task_id = first.payload["task_id"]
+    after = player.mark()
+    await player.send("/btw say 4", task_id=task_id, command=True)
+    await player.event("notification", after=after, category="diagnostic")
+    await player.play("say 3", task_id=task_id)
+    assert [turn.prompt for turn in await turns_of(player, task_id)] == ["say 2", "say 3"]
+    started = player.phone.events("run.started")
+    beside = [g for g in started if g.payload["run_id"] not in player.runs]
+    if player.world.release.name == "22":
+        assert beside == []
+        return
+    (aside,) = beside
+    assert (aside.payload["surface"], aside.payload["can"]) == ("loomi", [])
+    (turn,) = await turns_of(player, aside.payload["task_id"])
+    run = live_run(player, aside.payload["run_id"])
+    assert (run.status, turn.prompt) == ("completed", "say 4")
+    assert common(run.parts(), *KINDS) == common(turn.parts, *KINDS)

@@ -18,7 +18,9 @@ these words:
     look              which images it is shown: media type and SHA-256 of each
     hand PATH         a short answer that sends this file
 
-Anything else is echoed. Requests without tools (titles and the like) get a fixed answer.
+Anything else is echoed. Hermes' review of a conversation is answered with words, a note and a
+skill, both of their own for each message of the user. Requests without tools (titles and the
+like) get a fixed answer.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 NAME = "scripted"
 DANGER = "rm -rf /tmp/loomid-test-nothing-here"
+REVIEW = "Review the conversation above"
 RESULT_CHARS = 600
 QUESTIONS: dict[str, dict[str, Any]] = {
     "one": {"question": "Which colour?", "choices": ["red", "blue"]},
@@ -104,6 +107,14 @@ def _script(  # noqa: C901 - one arm a word
             yield "text", f"Here it is.\nMEDIA:{rest}"
 
 
+def _review(number: int) -> Iterator[Action]:
+    yield from _words(8, 50)
+    yield "call", ("memory", {"action": "add", "target": "memory", "content": f"note {number}"})
+    name = f"skill-{number}"
+    skill = f"---\nname: {name}\ndescription: What came up in talk {number}\n---\n\nSay so.\n"
+    yield "call", ("skill_manage", {"action": "create", "name": name, "content": skill})
+
+
 def _shown(content: Any) -> Iterator[Action]:
     """What is in the images of a message."""
     parts = content if isinstance(content, list) else []
@@ -130,6 +141,8 @@ def _plan(body: dict[str, Any]) -> Iterator[Action]:
     results = [_text(m.get("content")) for m in messages[last + 1 :] if m.get("role") == "tool"]
     if results:
         return iter([("text", "done: "), ("text", " | ".join(r[:RESULT_CHARS] for r in results))])
+    if REVIEW in user:
+        return _review(sum(message.get("role") == "user" for message in messages))
     found = _LINE.findall(user)
     if found and found[-1][0] == "look":
         return _shown(messages[last].get("content"))
