@@ -64,7 +64,7 @@ async def run(config: Config) -> None:
         status = await _once_running(client)
         code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Phone"})
         say(f"loomid {status['version']} demo: everything is real but Hermes.\n")
-        say(terminal.qr(code["drawn"]))
+        say("\n".join(terminal.qr(code["drawn"])))
         say(_about_code(config, code["qr"]["url"]))
         say(_about_words(on_terminal=sys.stdin.isatty()))  # last: a QR code fills the screen
         if not sys.stdin.isatty():
