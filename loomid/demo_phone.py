@@ -13,6 +13,7 @@ import msgspec
 
 from loomid import __version__, demo_script
 from loomid.lmp import envelope, frames
+from loomid.lmp.file_frames import RunAttachment
 from loomid.lmp.questions import typed
 
 if TYPE_CHECKING:
@@ -194,6 +195,9 @@ class Phone:
             case frames.RunToolFinished():
                 word = "done" if payload.ok else "did not run"
                 self._line(f"tool {payload.tool} {word} after {payload.duration:.1f} s")
+            case RunAttachment():
+                told = f"{payload.media_type}, {payload.bytes} bytes" if not payload.error else ""
+                self._line(f"file {payload.name}: {told or payload.error}")
             case frames.RunCompleted():
                 self.run_id = None
                 self._line(f"run {payload.status}")

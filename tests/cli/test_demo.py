@@ -145,6 +145,8 @@ def test_the_main_job_in_a_terminal(terminal, tmp_path):
     terminal.expect("This answer is long")
     terminal.write("/stop")
     terminal.expect("run cancelled")
+    terminal.write("file")
+    terminal.expect(r"file demo-\w+\.png: image/png, \d+ bytes")
     terminal.write("notify")
     terminal.expect("NOTIFICATION .*backup")
     agent = agent_of(terminal.process.pid)

@@ -218,7 +218,7 @@ async def test_since_when_a_gateway_is_offline(tmp_path):
             await asyncio.to_thread(daemon.kill)
         await asyncio.to_thread(daemon.start)
         assert "offline since before this start of loomid," in (await ctl(daemon, "status")).stdout
-        async with demo_agent(daemon, id_file=tmp_path / "id"):
+        async with demo_agent(daemon, home=tmp_path / "home"):
             pass
         gone = json.loads((await ctl(daemon, "status", "--json")).stdout)["gateways"][1]["since"]
         await asyncio.to_thread(daemon.restart)
