@@ -20,9 +20,9 @@ def runtime_dirs() -> list[Path]:
 
 def set_up(parser: Any) -> None:
     """Take all words: loomid knows what they mean."""
-    parser.add_argument(
-        "words", nargs="...", metavar="pair | devices [scope DEVICE SCOPE] | revoke DEVICE"
-    )
+    pair = "pair [--name NAME] [--url URL] [--ttl TIME] [--scope SCOPE]..."
+    metavar = f"{pair} | devices [scope DEVICE SCOPES] | revoke DEVICE"
+    parser.add_argument("words", nargs="...", metavar=metavar)
 
 
 def _ask(words: Any) -> HTTPResponse:
@@ -35,7 +35,8 @@ def _ask(words: Any) -> HTTPResponse:
             connection.sock.connect(door)
         except OSError:
             continue
-        headers = {"Loomi-Terminal": "yes"} if sys.stdout.isatty() else {}
+        size = "{}x{}".format(*os.get_terminal_size()) if sys.stdout.isatty() else ""
+        headers = {"Loomi-Terminal": size} if size else {}
         connection.request("POST", "/hermes", json.dumps(words), headers)
         return connection.getresponse()
     sys.exit(f"loomid does not run (start it with `loomid`); tried {', '.join(doors)}")

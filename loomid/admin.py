@@ -203,8 +203,8 @@ class Admin:
         words = await _json(request)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise _no(400, "the body is a list of words")
-        on_terminal = hermescli.TERMINAL in request.headers
-        told = hermescli.run(self._hub, self._code, words, on_terminal=on_terminal)
+        window = request.headers.get(hermescli.TERMINAL)
+        told = hermescli.run(self._hub, self._code, words, window)
         return await _streamed(request, told)
 
     async def _get_status(self, _request: web.Request) -> web.Response:

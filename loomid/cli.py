@@ -42,6 +42,7 @@ EXIT_CODES = {
     130: "interrupted by Ctrl-C",
 }
 _WAIT_SLACK_S = 15.0
+UNKNOWN = object()
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,7 +96,10 @@ def pair(asked: Asked, /, as_json: bool, **wanted: Any) -> None:  # noqa: ANN401
             _show_code(made, as_json)
             paired = next(lines)["paired"]
         except KeyboardInterrupt:
-            raise Interrupted(_withdrawn(asked, made)) from None
+            said, paired = _withdrawn(asked, made)
+            if as_json and paired is not UNKNOWN:
+                show_json({"paired": paired})
+            raise Interrupted(said) from None
     if as_json:
         show_json({"paired": paired})
     elif paired is not None:
@@ -111,21 +115,25 @@ def _show_code(made: dict[str, Any], as_json: bool) -> None:
         click.echo(f"loomictl: warning: {warning}", err=True)
     if as_json:
         show_json(made["qr"])
-    else:
-        click.echo(terminal.qr(made["drawn"]))
-        for line in paircode.explained(url, made["expires_in"]):
-            click.echo(line, err=True)
+        return
+    for line in paircode.explained(url, made["expires_in"]):
+        click.echo(line, err=True)
+    for line in terminal.qr(made["drawn"]):
+        click.echo(line)
 
 
-def _withdrawn(asked: Asked, made: dict[str, Any]) -> str:
-    """What became of a code that nobody waits for any more."""
+def _withdrawn(asked: Asked, made: dict[str, Any]) -> tuple[str, object]:
+    """What became of a code that nobody waits for any more, and whom it paired, or UNKNOWN."""
+    target = f"/pair/{quote(made['token_ref'], safe='')}"
     try:
-        if asked.call("DELETE", f"/pair/{quote(made['token_ref'], safe='')}")["withdrawn"]:
-            return paircode.WITHDRAWN
+        if asked.call("DELETE", target)["withdrawn"]:
+            return paircode.WITHDRAWN, None
+        paired = asked.call("GET", f"{target}/outcome")["paired"]
     except Failed as error:
         until = time.strftime("%H:%M:%S", time.localtime(made["expires_at"]))
-        return f"the code may be valid until {until}, if it is not withdrawn: {error.message}"
-    return paircode.used_already("loomictl")
+        said = f"the code may be valid until {until}, if it is not withdrawn: {error.message}"
+        return said, UNKNOWN
+    return paircode.used_already("loomictl"), paired
 
 
 @main.command()

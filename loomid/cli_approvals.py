@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -11,6 +11,9 @@ import click
 from loomid.ctl import Asked, Failed, only, table
 from loomid.terminal import span
 from loomid.wire import CHOICES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _COMMAND_CHARS = 60
 
@@ -23,12 +26,11 @@ def approvals(asked: Asked, as_json: bool) -> None:
     found = asked.listed("approvals", as_json, "Hermes has asked for nothing yet.")
     if found:
         head = ("APPROVAL", "STATE", "CHOICE", "BY", "WHEN", "ENDS", "TASK", "COMMAND")
-        names = {one["device_id"]: one["name"] for one in asked.call("GET", "/devices")["devices"]}
-        table(head, [_approval_row(one, names) for one in found])
+        named = asked.namer()
+        table(head, [_approval_row(one, named) for one in found])
 
 
-def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:
-    by = one["by"]
+def _approval_row(one: dict[str, Any], named: Callable[[str | None], str]) -> tuple[str, ...]:
     when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
     deadline = one["deadline_ts"] if one["ended_at"] is None else None
     command = " ".join(one["command"].split())
@@ -36,7 +38,7 @@ def _approval_row(one: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]
         one["approval_id"],
         one["state"],
         one["choice"] or one["answer"] or "-",
-        f"{names[by]} ({by})" if by in names else by or "-",
+        named(one["by"]),
         f"{span(time.time() - when)} ago",
         "-" if deadline is None else f"in {span(deadline - time.time())}",
         one["task_id"] or "-",

@@ -113,11 +113,16 @@ def audit(asked: Asked, device: str | None, since: float | None, as_json: bool) 
 
 
 def _id_of(asked: Asked, wanted: str) -> str:
-    """A paired device's id; a word that fits none may be the id of a revoked one."""
+    """The id of a device that is paired, or that was: the audit knows it longer."""
     try:
         return str(asked.device(wanted)["device_id"])
     except Unknown:
-        return wanted
+        deeds = asked.call("GET", "/audit")["audit"]
+        known = {one["who"]: one["name"] or "" for one in reversed(deeds)}
+        gone = [one for one in deeds if one["action"] == "device.revoked"]
+        known |= {one["about"]: one["detail"]["name"] for one in gone}
+        rows = [{"device_id": who, "name": name} for who, name in known.items()]
+        return str(asked.device(wanted, rows)["device_id"])
 
 
 def _deed_row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -7,9 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from loomid.ctl import Asked, Failed, only, say
-from loomid.terminal import span
+from loomid.lmp.question_frames import Question
+from loomid.lmp.questions import typed
+from loomid.terminal import count, span
 
 OWNER = "loomictl"
 """Who an answer from here is by."""
@@ -20,9 +23,11 @@ OWNER = "loomictl"
 @click.pass_obj
 def questions(asked: Asked, as_json: bool) -> None:
     """List the questions that wait, with their options, and how the last ones ended."""
-    for one in asked.listed("questions", as_json, "Hermes has asked for nothing yet."):
+    found = asked.listed("questions", as_json, "Hermes has asked for nothing yet.")
+    named = asked.namer() if found else str
+    for one in found:
         when = one["ended_at"] or one["claimed_at"] or one["asked_at"]
-        by = f" by {one['by']}" if one["by"] else ""
+        by = f" by {named(one['by'])}" if one["by"] else ""
         say(f"{one['question_id']}  {one['state']}{by}, {span(time.time() - when)} ago")
         for question in one.get("questions") or [{"question": one["question"], "options": []}]:
             _show(question)
@@ -65,19 +70,10 @@ def answer(asked: Asked, question: str, answers: tuple[str, ...], cancel: bool) 
 
 def _answers(asked: list[dict[str, Any]], said: tuple[str, ...]) -> list[dict[str, Any]]:
     if asked and len(asked) != len(said):
-        raise Failed(f"{len(asked)} answers are asked for, {len(said)} were given")
-    return [_one(*both) for both in zip(asked, said, strict=False)]
-
-
-def _one(question: dict[str, Any], text: str) -> dict[str, Any]:
-    """Options by number or label; what fits none is words of one's own."""
-    labels = [option["label"] for option in question["options"]]
-    parts = [part.strip() for part in text.split(",")] if question["multi_select"] else [text]
-    chosen = [
-        labels[int(part) - 1] if part.isdecimal() and 0 < int(part) <= len(labels) else part
-        for part in parts
-    ]
-    chosen = [text] if text in labels else chosen
-    if all(label in labels for label in chosen):
-        return {"id": question["id"], "selected": chosen}
-    return {"id": question["id"], "selected": [], "custom": text}
+        raise Failed(f"it asks for {count(len(asked), 'answer')}, given are {len(said)}")
+    cards = msgspec.convert(asked, list[Question])
+    try:
+        answers = [typed(*both) for both in zip(cards, said, strict=False)]
+    except ValueError as error:
+        raise Failed(str(error)) from None
+    return [msgspec.to_builtins(one) for one in answers]

@@ -170,8 +170,6 @@ class Controls:
         except OutcomeUnknown:
             raise GatewayOffline(reason="no_answer") from None
         except CommandFailed as failed:
-            if failed.code == "unknown_op":
-                raise NotPermitted(reason="not_supported") from None
             refusal = requests.refusal(failed.code)
             if refusal.proves_nothing_ran:
                 raise refusal from None

@@ -151,10 +151,17 @@ class Asked:
             except ConfigError as error:
                 raise Failed(str(error)) from None
 
-    def device(self, wanted: str) -> dict[str, Any]:
-        """The one device that an id, a name or the beginning of an id means."""
+    def namer(self) -> Callable[[str | None], str]:
+        """Says who an id is: a paired device by its name too, anyone else as it stands."""
+        names = {one["device_id"]: one["name"] for one in self.call("GET", "/devices")["devices"]}
+        return lambda who: f"{names[who]} ({who})" if who in names else who or "-"
+
+    def device(self, wanted: str, of: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """The one device that an id, a name or the beginning of an id means, of those given or
+        of all that are paired."""
         try:
-            return meant.device(self.call("GET", "/devices")["devices"], wanted)
+            devices = self.call("GET", "/devices")["devices"] if of is None else of
+            return meant.device(devices, wanted)
         except meant.Missing as error:
             raise Unknown(str(error)) from None
         except meant.Unclear as error:

@@ -26,6 +26,7 @@ from loomid import demo_phone, terminal, values
 from loomid.adminclient import AdminClient, NotRunning
 from loomid.config import ADMIN_SOCKET, DEFAULT_PORT
 from loomid.demo_phone import Phone
+from loomid.lmp import scopes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -62,14 +63,20 @@ async def run(config: Config) -> None:
     client = AdminClient(config.runtime_dir / ADMIN_SOCKET)
     async with _agent(config):
         status = await _once_running(client)
-        code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Phone"})
+        code = await _code(client, "Phone")
         say(f"loomid {status['version']} demo: everything is real but Hermes.\n")
-        say(terminal.qr(code["drawn"]))
+        say("\n".join(terminal.qr(code["drawn"])))
         say(_about_code(config, code["qr"]["url"]))
         say(_about_words(on_terminal=sys.stdin.isatty()))  # last: a QR code fills the screen
         if not sys.stdin.isatty():
             await asyncio.Event().wait()
         await _phone(config, client, status)
+
+
+async def _code(client: AdminClient, name: str) -> Any:  # noqa: ANN401 - JSON
+    """A pairing code for a phone that may try everything."""
+    asked = {"name": name, "scopes": scopes.ALL}
+    return await asyncio.to_thread(client.call, "POST", "/pair", asked)
 
 
 def say(text: str) -> None:
@@ -99,7 +106,7 @@ async def _agent(config: Config) -> AsyncIterator[None]:
         "-m",
         "loomid.demo_agent",
         config.hermes_endpoint,
-        *("--id-file", str(config.state_dir / "demo_gateway_id")),
+        *("--home", str(config.state_dir / "demo")),
         stdin=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None  # noqa: S101 - asked for one line above
@@ -117,7 +124,7 @@ async def _agent(config: Config) -> AsyncIterator[None]:
 
 async def _phone(config: Config, client: AdminClient, status: dict[str, Any]) -> None:
     """The text phone; its end is the demo's end."""
-    code = await asyncio.to_thread(client.call, "POST", "/pair", {"name": "Terminal"})
+    code = await _code(client, "Terminal")
     phone = Phone({**code["qr"], "url": _local_url(config, status)}, _show)
     lines: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()

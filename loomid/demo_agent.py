@@ -13,7 +13,6 @@ import os
 import secrets
 import signal
 import sys
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -21,11 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_shim.link import Link
-from loomid import wire
-from loomid.demo_script import CHOICES, COLOURS, KEY, MODEL, Script, Turn
+from loomid import demo_controls, wire
+from loomid.demo_book import Book, TitleTaken
+from loomid.demo_controls import KEY, Controls, Refusal
+from loomid.demo_script import CHOICES, COLOURS, Script, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 log = logging.getLogger("loomid.demo")
 
@@ -39,49 +40,59 @@ class Message:
 
     message_id: str
     text: str
+    files: list[dict[str, Any]]
 
 
 @dataclass
 class Session:
-    """What Hermes keeps for one chat."""
+    """One chat; its messages are in the book."""
 
     key: str
     session_id: str
-    created: float
-    updated: float
     waiting: deque[Message] = field(default_factory=deque)
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    count: int = 0
-    title: str = ""
     turn: Turn | None = None
 
 
-class Refusal(Exception):
-    """A command that does not run; the argument is a code of wire.RESULT_ERRORS."""
-
-
 class Agent:
-    """Sessions, turns, approvals and questions of the demo."""
+    """Sessions, turns, approvals and questions of the demo; `home` stands for Hermes' own."""
 
-    def __init__(self, emit: Callable[[Any], None], group: asyncio.TaskGroup, pace: float) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Any], None],
+        group: asyncio.TaskGroup,
+        pace: float,
+        home: Path | None,
+    ) -> None:
         self._emit = emit
         self._group = group
-        self._script = Script(emit, pace)
+        self._home = home
+        self._book = Book(home)
+        self._controls = Controls(self._idle)
+        self._script = Script(emit, pace, self._book, self._controls)
         self._sessions: dict[str, Session] = {}
-
-    # ── commands of loomid ──────────────────────────────────────────────────
-
-    def execute(self, command: wire.Command) -> wire.Result:
-        """Do what a command says; the answer goes back over the link."""
-        operations: dict[str, Callable[..., dict[str, Any]]] = {
+        for row in self._book.sessions():
+            self._keep(Session(row["session_key"], row["id"]))
+        self.operations: dict[str, Callable[..., dict[str, Any]]] = {
             "inject": self._inject,
+            "inject_files": self._inject,
             "cancel": self._cancel,
             "approve": self._approve,
             "answer": self._answer,
             "running": self._running,
             "sessions": self._list,
+            "rename": self._rename,
+            "open": self._open,
+            "branch": self._branch,
+            "host": self._host,
+            **self._controls.operations(),
         }
-        operation = operations.get(command.op)
+
+    # ── commands of loomid ──────────────────────────────────────────────────
+
+    def execute(self, command: wire.Command) -> wire.Result:
+        """Do what a command says; the answer goes back over the link."""
+        operation = self.operations.get(command.op)
         if operation is None:
             return wire.Result(command.id, "unknown_op")
         try:
@@ -100,13 +111,16 @@ class Agent:
         mode: str = "queue",
         device_id: str | None = None,
         request_id: str | None = None,
+        files: Sequence[dict[str, Any]] = (),
+        attachments: list[dict[str, Any]] | None = None,
         **_more: object,
     ) -> dict[str, Any]:
         session = self._session(KEY + chat_id)
         turn = session.turn if session.turn is not None and session.turn.running else None
         busy = turn is not None
         shown = text[: wire.PREVIEW_CHARS + 1]
-        self._emit(wire.Injected(session.key, message_id, shown, mode, busy, device_id, request_id))
+        origin = device_id, request_id, attachments
+        self._emit(wire.Injected(session.key, message_id, shown, mode, busy, *origin))
         if mode == "command":
             self._script.obey(session.key, message_id, text)
         elif mode == "steer" and turn is not None:
@@ -114,7 +128,7 @@ class Agent:
         else:
             if mode == "interrupt":
                 self._stop(session)
-            session.waiting.append(Message(message_id, text))
+            session.waiting.append(Message(message_id, text, list(files)))
             session.woken.set()
         return {"session_key": session.key, "message_id": message_id}
 
@@ -159,33 +173,63 @@ class Agent:
         return {"keys": keys}
 
     def _list(self, _id: str, limit: int, offset: int, **_more: object) -> dict[str, Any]:
-        found = sorted(self._sessions.values(), key=lambda s: -s.updated)
-        shown = [
-            {
-                "id": s.session_id,
-                "session_key": s.key,
-                "source": wire.PLATFORM,
-                "title": s.title,
-                "model": MODEL,
-                "started_at": s.created,
-                "last_active": s.updated,
-                "message_count": s.count,
-                "preview": s.title,
-            }
-            for s in found[offset : offset + limit]
-        ]
-        return {"sessions": shown}
+        return {"sessions": self._book.sessions(limit, offset)}
+
+    def _rename(
+        self, _id: str, title: str, session_key: str | None = None, **_more: object
+    ) -> dict[str, Any]:
+        session = self._sessions.get(session_key or "")
+        if session is None:
+            raise Refusal("not_found")
+        try:
+            return {"title": self._book.title(session.session_id, title)}
+        except TitleTaken:
+            raise Refusal("title_taken") from None
+
+    def _open(
+        self, _id: str, chat_id: str, title: str | None = None, **_more: object
+    ) -> dict[str, Any]:
+        if title is not None and self._book.taken(title):
+            raise Refusal("title_taken")
+        session = self._session(KEY + chat_id)
+        named = {} if title is None else {"title": self._book.title(session.session_id, title)}
+        return {"session_key": session.key, **named}
+
+    def _branch(
+        self, _id: str, chat_id: str, session_key: str | None = None, **_more: object
+    ) -> dict[str, Any]:
+        """All sessions here are of phones, which share none."""
+        old = self._sessions.get(session_key or "")
+        if old is None or self._book.empty(old.session_id):
+            raise Refusal("not_found")
+        self._idle(old.key)
+        new = self._session(KEY + chat_id, old.session_id)
+        self._book.heading(new.session_id, self._book.title(old.session_id) or "branch")
+        title = self._book.title(new.session_id)
+        return {"session_key": new.key, "shared": False, "title": title}
+
+    def _host(self, _id: str, **_more: object) -> dict[str, Any]:
+        return demo_controls.host(self._home, len(self._running_keys()))
+
+    def _idle(self, key: str | None) -> None:
+        """Raises Refusal where a turn runs."""
+        if key in self._running_keys():
+            raise Refusal("busy")
 
     def _running_keys(self) -> list[str]:
         return [key for key, session in self._sessions.items() if session.turn is not None]
 
-    def _session(self, key: str) -> Session:
+    def _session(self, key: str, origin: str | None = None) -> Session:
+        """The session of a chat; a new one has a copy of the messages of `origin`."""
         if key not in self._sessions:
-            now = time.time()
-            session = Session(key, f"demo_{secrets.token_hex(6)}", now, now)
-            self._sessions[key] = session
-            self._group.create_task(self._serve(session))
+            session = Session(key, f"demo_{secrets.token_hex(6)}")
+            self._book.begin(session.session_id, key, self._controls.model_of(key), origin)
+            self._keep(session)
         return self._sessions[key]
+
+    def _keep(self, session: Session) -> None:
+        self._sessions[session.key] = session
+        self._group.create_task(self._serve(session))
 
     # ── turns ───────────────────────────────────────────────────────────────
 
@@ -205,9 +249,12 @@ class Agent:
                     session_key=session.key,
                     message_id=message.message_id,
                     text=message.text,
+                    model=self._controls.model_of(session.key),
+                    files=message.files,
                 )
-                session.title = session.title or " ".join(message.text.split())[:60]
-                session.count, session.updated = session.count + 2, time.time()
+                self._book.add(id_, "user", message.text)
+                self._book.heading(id_, message.text)
+                self._book.model(id_, session.turn.model)
                 session.turn.task = self._group.create_task(self._turn(session.turn))
                 await asyncio.wait([session.turn.task])
                 session.turn = None
@@ -218,7 +265,7 @@ class Agent:
         id_, key, message_id = turn.turn_id, turn.session_key, turn.message_id
         shown = turn.text[: wire.PREVIEW_CHARS + 1]
         self._emit(wire.ProcessingStarted(key, message_id))
-        started = wire.TurnStarted(id_, turn.session_id, key, wire.PLATFORM, MODEL, shown)
+        started = wire.TurnStarted(id_, turn.session_id, key, wire.PLATFORM, turn.model, shown)
         self._emit(started)
         try:
             answer = await self._script.play(turn)
@@ -249,7 +296,7 @@ class _Owner:
         self._loop.call_soon_threadsafe(self._answer, wire.typed(message))
 
 
-async def serve(endpoint: str, pace: float, gateway_id: str) -> None:
+async def serve(endpoint: str, pace: float, home: Path | None) -> None:
     """Link to loomid and answer until stdin ends."""
 
     def emit(fact: Any) -> None:  # noqa: ANN401 - any fact of the wire
@@ -259,10 +306,10 @@ async def serve(endpoint: str, pace: float, gateway_id: str) -> None:
         link.reply(asdict(agent.execute(command)))
 
     owner = _Owner(asyncio.get_running_loop(), answer)
-    link = Link(_identity(gateway_id), [endpoint], lambda: owner)
     try:
         async with asyncio.TaskGroup() as group:
-            agent = Agent(emit, group, pace)
+            agent = Agent(emit, group, pace, home)
+            link = Link(_identity(home, [*agent.operations]), [endpoint], lambda: owner)
             link.start()
             try:
                 await _stdin_ends()
@@ -285,10 +332,10 @@ async def _stdin_ends() -> None:
         pass
 
 
-def _identity(gateway_id: str) -> dict[str, Any]:
+def _identity(home: Path | None, ops: list[str]) -> dict[str, Any]:
     stat = Path("/proc/self/stat")
     return {
-        "gateway_id": gateway_id,
+        "gateway_id": _gateway_id(home),
         "boot": secrets.token_hex(8),
         "pid": os.getpid(),
         "stat": stat.read_text() if stat.exists() else "",
@@ -296,31 +343,35 @@ def _identity(gateway_id: str) -> dict[str, Any]:
         "hermes_version": "demo",
         "shim_version": "demo",
         "hooks": ["on_stream_delta"],
-        "ops": ["answer"],
+        "ops": ops,
+        "home": str(home or ""),
         "home_key": KEY + wire.HOME_CHAT,
     }
 
 
-def _gateway_id(path: Path | None) -> str:
-    """The id kept there, made once; without a path that of this process."""
+def _gateway_id(home: Path | None) -> str:
+    """The id kept there, made once; without a home that of this process."""
     fresh = secrets.token_hex(8)
-    if path is None:
+    if home is None:
         return fresh
+    path = home / "gateway_id"
     with suppress(FileExistsError), path.open("x") as new:
         new.write(fresh)
     return path.read_text() or fresh
 
 
 def main() -> None:
-    """`python -m loomid.demo_agent ENDPOINT [SECONDS BETWEEN WORDS] [--id-file FILE]`"""
+    """`python -m loomid.demo_agent ENDPOINT [SECONDS BETWEEN WORDS] [--home DIR]`"""
     parser = argparse.ArgumentParser()
     parser.add_argument("endpoint")
     parser.add_argument("pace", type=float, nargs="?", default=PACE_S)
-    parser.add_argument("--id-file", type=Path)
+    parser.add_argument("--home", type=Path)
     asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="demo agent: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for loomid, which closes our stdin
-    asyncio.run(serve(asked.endpoint, asked.pace, _gateway_id(asked.id_file)))
+    if asked.home is not None:
+        asked.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    asyncio.run(serve(asked.endpoint, asked.pace, asked.home))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import msgspec
 
 from loomid import __version__, demo_script
 from loomid.lmp import envelope, frames
+from loomid.lmp.file_frames import RunAttachment
+from loomid.lmp.questions import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,12 +23,13 @@ HELP = {
     "/once": "approve what the agent asks for",
     "/session": "approve it for the rest of the conversation",
     "/deny": "refuse it",
-    "/answer X": "answers a question with an option, or in your own words",
+    "/answer X": "answer a question with an option, its number, or words of your own",
     "/stop": "cancel the run",
     "/new": "let the next message begin a new task",
     "/help": "show this again",
     "/quit": "end the demo",
 }
+HOW_TO_ANSWER = "/answer, and one of them or its number"
 
 
 def words(*, keys: bool) -> str:
@@ -94,15 +97,17 @@ class Phone:
             case "/once" | "/session" | "/deny" if self.approvals:
                 answer = {"approval_id": next(iter(self.approvals)), "choice": line[1:]}
                 await self._send(socket, "approval.resolve", request_id=request_id, **answer)
-            case _ if line.startswith("/answer ") and self.questions:
-                await self._answer(socket, request_id, line.removeprefix("/answer ").strip())
+            case _ if line.split()[0] == "/answer" and self.questions:
+                await self._answer(socket, request_id, line.removeprefix("/answer").strip())
             case "/stop" if self.run_id is not None:
                 await self._send(socket, "run.cancel", request_id=request_id, run_id=self.run_id)
             case "/new":
                 self.task_id = None
                 self._line("The next message begins a new task.")
-            case "/once" | "/session" | "/deny" | "/stop" | "/answer":
-                self._line("There is nothing to answer or to stop.")
+            case _ if line.startswith("/"):
+                known = line.split()[0] in {word.split()[0] for word in HELP}
+                what = "There is nothing to answer or to stop." if known else "It is no button."
+                self._line(f"{what} /help shows what can be written.")
             case _:
                 to = {"task_id": self.task_id} if self.task_id else {}
                 if to and self.task_id in self.approvals.values():
@@ -114,12 +119,14 @@ class Phone:
     ) -> None:
         """One answer, to each of the questions that wait longest."""
         asked = next(iter(self.questions.values()))
-        answers = [
-            {"id": one.id, "selected": [text]}
-            if any(option.label == text for option in one.options)
-            else {"id": one.id, "selected": [], "custom": text}
-            for one in asked.questions
-        ]
+        if not text:
+            self._line(HOW_TO_ANSWER)
+            return
+        try:
+            answers = [msgspec.to_builtins(typed(one, text)) for one in asked.questions]
+        except ValueError as error:
+            self._line(str(error))
+            return
         body = {"question_id": asked.question_id, "answers": answers}
         await self._send(socket, "question.answer", request_id=request_id, **body)
 
@@ -168,8 +175,8 @@ class Phone:
             case frames.QuestionRequired():
                 self.questions[payload.question_id] = payload
                 for one in payload.questions:
-                    labels = ", ".join(option.label for option in one.options)
-                    self._line(f"QUESTION {one.question} ({labels}): /answer, and one of them")
+                    named = (f"{n}. {option.label}" for n, option in enumerate(one.options, 1))
+                    self._line(f"QUESTION {one.question} ({', '.join(named)}): {HOW_TO_ANSWER}")
             case frames.QuestionResolved():
                 self.questions.pop(payload.question_id, None)
                 self._line(f"question {payload.outcome}")
@@ -188,6 +195,9 @@ class Phone:
             case frames.RunToolFinished():
                 word = "done" if payload.ok else "did not run"
                 self._line(f"tool {payload.tool} {word} after {payload.duration:.1f} s")
+            case RunAttachment():
+                told = f"{payload.media_type}, {payload.bytes} bytes" if not payload.error else ""
+                self._line(f"file {payload.name}: {told or payload.error}")
             case frames.RunCompleted():
                 self.run_id = None
                 self._line(f"run {payload.status}")

@@ -89,7 +89,7 @@ class RateLimited(PhoneError):
 class TooLarge(PhoneError):
     code = "too_large"
     says = ("max_text_chars", "max_title_chars", "max_bytes", "max_file_bytes", "max_inline_bytes")
-    summary = "The frame or text is larger than this server takes."
+    summary = "That is larger than this server takes."
 
 
 class ReservedText(PhoneError):
@@ -133,7 +133,7 @@ class BadCursor(PhoneError):
 
 class BadQuery(PhoneError):
     code = "bad_query"
-    summary = "There is nothing in that query to look for."
+    summary = "That query cannot be looked for."
     says = ("reason", "max_chars")
 
 

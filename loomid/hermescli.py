@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     Lines = AsyncGenerator[dict[str, Any], None]
 
 TERMINAL = "Loomi-Terminal"
-"""The header of a request whose lines go to a terminal."""
+"""The header of a request whose lines go to a terminal: its size, as `80x24`."""
+
+WITHDRAW = "withdraw"
 
 
 class _Unclear(Exception):
@@ -47,7 +49,8 @@ def _value(parse: Callable[[object], Any]) -> Callable[[str], Any]:
     return parsed
 
 
-def _parser() -> _Parser:
+def _parser(*, undoing: bool) -> _Parser:
+    """`undoing`: it also knows what only our own lines tell to send."""
     parser = _Parser(prog="hermes loomi", add_help=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="{pair,devices,revoke}")
     pair = commands.add_parser("pair", add_help=False)
@@ -60,16 +63,17 @@ def _parser() -> _Parser:
     scope.add_argument("device")
     scope.add_argument("scopes", nargs="+")
     commands.add_parser("revoke", add_help=False).add_argument("device")
-    commands.add_parser("withdraw", add_help=False).add_argument("code", type=bytes.fromhex)
+    if undoing:
+        commands.add_parser(WITHDRAW, add_help=False).add_argument("code", type=bytes.fromhex)
     return parser
 
 
-async def run(hub: Hub, mint: Mint, words: Sequence[str], *, on_terminal: bool) -> Lines:
+async def run(hub: Hub, mint: Mint, words: Sequence[str], window: str | None) -> Lines:
     """Lines as things happen: `{say: …}`, `aside` for what is not asked for but explains it,
     perhaps a last one `{error: …}`. `undo` in a line: the words to send on Ctrl-C from now on,
-    none when there is nothing left to undo."""
+    none when there is nothing left to undo. `window`: what TERMINAL says."""
     try:
-        asked = _parser().parse_args(words)
+        asked = _parser(undoing=words[:1] == [WITHDRAW]).parse_args(words)
         held = scopes.parse(asked.scope) if getattr(asked, "scope", None) else scopes.DEFAULT
         wanted = scopes.parse(asked.scopes) if getattr(asked, "scopes", None) else None
     except (_Unclear, ValueError) as unclear:
@@ -77,10 +81,10 @@ async def run(hub: Hub, mint: Mint, words: Sequence[str], *, on_terminal: bool) 
         return
     if asked.command == "pair":
         code = await mint(asked.name, asked.url, asked.ttl, held)
-        async with contextlib.aclosing(_pair(hub.desk, code, on_terminal)) as lines:
+        async with contextlib.aclosing(_pair(hub.desk, code, window)) as lines:
             async for line in lines:
                 yield line
-    elif asked.command == "withdraw":
+    elif asked.command == WITHDRAW:
         yield await _withdraw(hub.desk, asked.code)
     elif asked.command == "revoke" or wanted is not None:
         yield await _change(hub.desk, asked.device, wanted)
@@ -91,9 +95,9 @@ async def run(hub: Hub, mint: Mint, words: Sequence[str], *, on_terminal: bool) 
             yield {"say": f"{one.device_id}  {online}  {may}  {name}"}
 
 
-async def _pair(desk: Desk, code: Code, on_terminal: bool) -> Lines:
+async def _pair(desk: Desk, code: Code, window: str | None) -> Lines:
     async with paircode.held(desk, code.token_hash):
-        for line in _shown(code, on_terminal):
+        for line in _shown(code, window):
             yield line
         device = await desk.outcome(code.token_hash)
     if device is None:
@@ -103,17 +107,20 @@ async def _pair(desk: Desk, code: Code, on_terminal: bool) -> Lines:
         yield {"say": said, "undo": []}
 
 
-def _shown(code: Code, on_terminal: bool) -> list[dict[str, Any]]:
-    undo = ["withdraw", code.token_hash.hex()]
-    warning = paircode.warning(code.qr["url"])
-    return [
-        *([] if warning is None else [{"say": f"warning: {warning}", "aside": True}]),
-        {"say": terminal.coloured(code.drawn) if on_terminal else code.drawn, "undo": undo},
-        *(
-            {"say": line, "aside": True}
-            for line in paircode.explained(code.qr["url"], code.expires_in)
-        ),
-    ]
+def _shown(code: Code, window: str | None) -> list[dict[str, Any]]:
+    url, warning = code.qr["url"], paircode.warning(code.qr["url"])
+    asides = [] if warning is None else [f"warning: {warning}"]
+    asides += paircode.explained(url, code.expires_in)
+    lines: list[dict[str, Any]] = [{"say": line, "aside": True} for line in asides]
+    lines[0]["undo"] = [WITHDRAW, code.token_hash.hex()]
+    return lines + [{"say": line} for line in _drawn(code.drawn, window)]
+
+
+def _drawn(drawn: str, window: str | None) -> list[str]:
+    if window is None:
+        return [drawn]
+    size = terminal.said_size(window)  # an older plugin does not say it
+    return [terminal.coloured(drawn)] if size is None else terminal.fitted(drawn, size)
 
 
 async def _change(desk: Desk, wanted: str, may: Scopes | None) -> dict[str, Any]:

@@ -170,7 +170,10 @@ class History:
         for state in self._gateways.states():
             if state.gateway_id == gateway_id and state.home is not None:
                 return Path(state.home)
-        raise NotPermitted("That gateway's database is not on this machine.", reason="no_database")
+        raise NotPermitted(
+            "That gateway's database is not within reach.",
+            reason="no_database",
+        )
 
 
 def _passes(error: PhoneError) -> bool:

@@ -101,6 +101,7 @@ class Owner:
     def _question(self, entry: Entry) -> dict[str, Any]:
         told = _told(entry)
         told |= {"question_id": told.pop("id"), "question": told.pop("preview")}
+        told["answer"] = None if entry.answer is None else msgspec.json.decode(entry.answer)
         placed = self._waiting().get(entry.id)
         if placed is not None and isinstance(placed.event.payload, frames.QuestionRequired):
             told["questions"] = msgspec.to_builtins(placed.event.payload.questions)

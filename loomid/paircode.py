@@ -45,7 +45,7 @@ def used_already(program: str) -> str:
 
 
 def explained(url: str, expires_in: float) -> list[str]:
-    """Lines below the drawn code: how to use it, and for how long."""
+    """Lines above the drawn code: how to use it, and for how long."""
     return [
         f"Scan it with Loomi on the phone ({url}).",
         f"It works once, for {terminal.span(expires_in)}. Waiting …",

@@ -206,8 +206,11 @@ class HostModes(Struct):
             case "yolo":
                 return ["on", "off"]
             case _:
-                efforts = ["none", *self.efforts]
-                return efforts if asked.task_id is None else ["default", *efforts]
+                return self._reasoning(asked.task_id)
+
+    def _reasoning(self, task_id: str | None) -> list[str]:
+        """A task may also follow its gateway again."""
+        return [*([] if task_id is None else ["default"]), "none", *self.efforts]
 
     def shown(self, gateway_id: str, task_id: str | None, request_id: str | None) -> Modes:
         """As phones are told."""
@@ -216,7 +219,7 @@ class HostModes(Struct):
             approvals=self.approvals,
             approvals_choices=list(APPROVALS),
             reasoning=self.reasoning or "default",
-            reasoning_choices=["none", *self.efforts],
+            reasoning_choices=self._reasoning(task_id),
             yolo=given(self.yolo),
             task_id=given(task_id),
             request_id=given(request_id),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 
 from loomid.lmp.payload import Payload, RequestId, Returned
 
@@ -52,7 +52,7 @@ class Answer(Payload, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to one question: labels of its options, words of one's own, or both."""
 
     id: str
-    selected: list[str]
+    selected: list[str] = field(default_factory=lambda: [])  # noqa: PIE807 - told where it is empty
     custom: str | None = None
 
 

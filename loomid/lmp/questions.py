@@ -124,6 +124,25 @@ def _fault(question: Question, answer: Answer) -> str | None:
     return next((reason for reason, holds in faults.items() if holds), None)
 
 
+def typed(question: Question, text: str) -> Answer:
+    """What a person at a keyboard means: options by number or label, several with commas where
+    several may be chosen; words of one's own. Raises ValueError for the number of no option."""
+    labels = [option.label for option in question.options]
+    parts = [part.strip() for part in text.split(",")] if question.multi_select else [text]
+    chosen = [text] if text in labels else [_label(labels, part) for part in parts]
+    if set(chosen) <= set(labels):
+        return Answer(id=question.id, selected=chosen)
+    return Answer(id=question.id, custom=text)
+
+
+def _label(labels: Sequence[str], part: str) -> str:
+    if not labels or part in labels or not part.isdecimal():
+        return part
+    if not 0 < int(part) <= len(labels):
+        raise ValueError(f"there is no option {part}: they are 1 to {len(labels)}")
+    return labels[int(part) - 1]
+
+
 def accepted(claim: Claim) -> Result:
     """What the phone hears when its answer won."""
     verb = "cancel" if claim.cancels else "answer"

@@ -193,6 +193,8 @@ def refusal(code: str) -> PhoneError:
             return UnknownModel()
         case "ambiguous" | "busy" | "title_taken" | "not_found" | "not_supported":
             return NotPermitted(reason=code)
+        case "unknown_op":  # what it takes is no capability of that gateway
+            return NotPermitted(reason="not_supported")
         case _ if may_have_run(code):
             return GatewayError(reason=code[:REASON_CHARS])
         case _:

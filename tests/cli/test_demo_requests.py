@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loomid.lmp import scopes
 from tests.support.daemon import Daemon
 from tests.support.main_job import demo_agent
 from tests.support.phone import Phone
@@ -25,9 +26,9 @@ async def an_app(tmp_path: Path, pace: str = "0.005") -> AsyncIterator[tuple[Pho
     daemon = Daemon(tmp_path)
     try:
         await asyncio.to_thread(daemon.start)
-        async with demo_agent(daemon, pace):
+        async with demo_agent(daemon, pace, tmp_path / "home"):
             phone = Phone(daemon.url)
-            code = (await asyncio.to_thread(daemon.pair))["qr"]
+            code = (await asyncio.to_thread(daemon.pair, scopes=[*scopes.ALL]))["qr"]
             async with phone.connect(code["token"]) as connection:
                 yield phone, connection
     finally:
@@ -116,7 +117,7 @@ async def test_a_gateway_is_the_same_at_the_next_start(tmp_path: Path) -> None:
     try:
         await asyncio.to_thread(daemon.start)
         for _ in range(2):
-            async with demo_agent(daemon, "0", tmp_path / "gateway_id"):
+            async with demo_agent(daemon, "0", tmp_path / "home"):
                 pass
         assert len((await asyncio.to_thread(daemon.status))["gateways"]) == 1
     finally:

@@ -90,27 +90,44 @@ async def test_pair_for_people(daemon, session):
 
 
 async def interrupted(waiting):
-    """What it says after Ctrl-C."""
+    """What it says after Ctrl-C, on stdout and on stderr."""
     waiting.send_signal(signal.SIGINT)
-    _, err = await asyncio.to_thread(waiting.communicate, timeout=10)
+    out, err = await asyncio.to_thread(waiting.communicate, timeout=10)
     assert waiting.returncode == 130
     assert "Aborted" not in err
-    return err
+    return out, err
 
 
 async def test_a_withdrawn_code_pairs_nobody(daemon, session):
     with begin(daemon.runtime_dir, "pair", "--json") as waiting:
         code = json.loads(await asyncio.to_thread(waiting.stdout.readline))
-        assert "The code is withdrawn." in await interrupted(waiting)
+        out, err = await interrupted(waiting)
+        assert json.loads(out) == {"paired": None}
+        assert "The code is withdrawn." in err
     with pytest.raises(AssertionError, match="unauthorized"):
         await PlainPhone.connect(session, code["url"], token=code["token"])
+
+
+async def test_ctrl_c_when_a_phone_was_faster(daemon, session):
+    with begin(daemon.runtime_dir, "pair", "--json", "--name", "Quick") as waiting:
+        code = json.loads(await asyncio.to_thread(waiting.stdout.readline))
+        waiting.send_signal(signal.SIGSTOP)
+        phone = await PlainPhone.connect(session, code["url"], token=code["token"])
+        waiting.send_signal(signal.SIGINT)  # it learns of both at once
+        waiting.send_signal(signal.SIGCONT)
+        out, err = await asyncio.to_thread(waiting.communicate, timeout=10)
+    came = {"device_id": phone.hello_ok["device_id"], "name": "Quick"}
+    assert (waiting.returncode, json.loads(out)) == (130, {"paired": came})
+    assert "a phone has used the code already" in err
+    await phone.socket.close()
 
 
 async def test_a_code_that_cannot_be_withdrawn(tmp_path):
     with Daemon(tmp_path) as daemon, begin(daemon.runtime_dir, "pair", "--json") as waiting:
         await asyncio.to_thread(waiting.stdout.readline)
         (daemon.runtime_dir / "admin.sock").unlink()
-        said = await interrupted(waiting)
+        out, said = await interrupted(waiting)
+    assert out == ""  # nobody can know
     assert re.search(r"valid until \d\d:\d\d:\d\d, if it is not withdrawn: loomid does", said)
 
 
@@ -201,7 +218,7 @@ async def test_since_when_a_gateway_is_offline(tmp_path):
             await asyncio.to_thread(daemon.kill)
         await asyncio.to_thread(daemon.start)
         assert "offline since before this start of loomid," in (await ctl(daemon, "status")).stdout
-        async with demo_agent(daemon, id_file=tmp_path / "id"):
+        async with demo_agent(daemon, home=tmp_path / "home"):
             pass
         gone = json.loads((await ctl(daemon, "status", "--json")).stdout)["gateways"][1]["since"]
         await asyncio.to_thread(daemon.restart)

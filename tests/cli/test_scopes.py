@@ -152,8 +152,11 @@ async def test_the_audit_of_a_revoked_phone(daemon: Daemon) -> None:
     shown = await ctl(daemon, "audit", "--device", device)
     assert f"Eve's ({device})" in shown.stdout
     assert "name=Eve's" in shown.stdout
+    assert await audit(daemon, "--device", "Eve's") == told
+    assert await audit(daemon, "--device", device.removeprefix("dev_")[:8]) == told
     nothing = await ctl(daemon, "audit", "--device", "dev_nobody")
-    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert "there is no device 'dev_nobody'" in nothing.stderr
 
 
 @pytest.mark.parametrize(

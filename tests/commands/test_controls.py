@@ -185,7 +185,7 @@ async def test_modes(side: Side, host: Host) -> None:
         "approvals": "manual",
         "approvals_choices": ["manual", "smart", "off"],
         "reasoning": "default",
-        "reasoning_choices": ["none", "low", "high"],
+        "reasoning_choices": ["default", "none", "low", "high"],
         "yolo": False,
         "task_id": task_id,
     }

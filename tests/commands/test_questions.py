@@ -108,7 +108,7 @@ async def test_many_at_once_each_answer_on_its_own_question(daemon: Daemon, stan
     for i, name in enumerate(names):
         row = rows[name]
         colour = ["red", "blue"][places[f"s{i}"][0]]
-        assert (row["state"], json.loads(row["answer"])[0]["selected"]) == ("answered", [colour])
+        assert (row["state"], row["answer"][0]["selected"]) == ("answered", [colour])
         by = "local" if row["device_id"] == "loomictl" else "remote"
         assert ends[name] == [{"question_id": name, "outcome": "answered", "decided_by": by}] * 3
 
@@ -251,7 +251,9 @@ async def test_loomictl_shows_all_that_is_asked_and_answers_it(
         assert "\x1b" not in shown
         assert (await by_owner(daemon, name)).returncode == 2
         few = await by_owner(daemon, name, "1")
-        assert (few.returncode, "3 answers are asked for" in few.stderr) == (1, True)
+        assert (few.returncode, "it asks for 3 answers, given are 1" in few.stderr) == (1, True)
+        beyond = await by_owner(daemon, name, "1", "2, 4", "x")
+        assert (beyond.returncode, "no option 4: they are 1 to 3" in beyond.stderr) == (1, True)
         wrong = await by_owner(daemon, name, "1", "S,S", "x")
         assert (wrong.returncode, "duplicate" in wrong.stderr) == (1, True)
         done = await by_owner(daemon, name.removeprefix("qst_")[:8], "2", "S, 3", "a present")
@@ -269,3 +271,9 @@ async def test_loomictl_shows_all_that_is_asked_and_answers_it(
         assert won(await by_owner(daemon, name, "--cancel"), "Cancelled.")
         await find(phone, "question.resolved", question_id=name, outcome="cancelled")
         assert daemon.status()["pending_questions"] == 0
+        assert (await listed(daemon))[name]["answer"] is None
+        stand_in.question("s3", questions=[card("By a phone?")])
+        await answer(phone, await asked(phone, "By a phone?"), [{"id": "q0", "custom": "so"}])
+        await find(phone, "question.resolved", outcome="answered")
+        shown = (await asyncio.to_thread(loomictl, daemon.runtime_dir, "questions")).stdout
+        assert f"answered by Pixel ({phone.phone.device_id})" in shown

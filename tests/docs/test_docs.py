@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
+import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -162,19 +162,26 @@ def test_options_of_the_shell_blocks_exist():
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_the_certificate_and_the_settings_for_the_local_network(tmp_path):
-    """The README's own command, then the README's own loomid.toml beside what it made."""
-    (command,) = [
-        line for b in blocks(README, "sh") for line in b.splitlines() if "openssl" in line
-    ]
-    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    """The README's own commands, then the README's own loomid.toml beside what they made."""
+    (commands,) = [block for block in blocks(README, "sh") if "openssl" in block]
+    environ = {"HOME": str(tmp_path)}
+    subprocess.run(
+        ["sh", "-ec", commands], env=os.environ | environ, cwd="/", check=True, capture_output=True
+    )
     (text,) = blocks(README, "toml")
-    (tmp_path / "loomid.toml").write_text(text)
-    found = config.load({"config": str(tmp_path / "loomid.toml")}, {"HOME": "/home/ada"})
+    (tmp_path / ".config/loomid/loomid.toml").write_text(text)
+    found = config.load({}, environ)
     assert found.listen_port == config.DEFAULT_PORT
     assert found.public_url is not None
     context, fingerprint = doors.tls_context(found)
     assert context is not None
     assert re.fullmatch("[0-9a-f]{64}", fingerprint)
+
+
+def test_each_shell_block_is_for_the_folder_in_which_one_began():
+    """They are pasted one after the other: none may leave the next in another folder."""
+    lines = "\n".join(blocks(README, "sh")).splitlines()
+    assert [line for line in lines if re.search(r"(^|[;&|] *)(cd|pushd)\b", line)] == []
 
 
 def test_settings_are_shown_as_a_file_not_as_shell():
@@ -277,6 +284,22 @@ def test_fields_that_a_name_does_not_explain_are_told(type_):
     plain |= {"approval_id", "heartbeat", "limits", "requires_attention"}
     fields = set(SCHEMA["$defs"][type_]["properties"]) - plain
     assert [field for field in sorted(fields) if f"`{field}" not in PROTOCOL] == []
+
+
+def told():
+    """All names in the protocol's text and examples that stand for themselves."""
+    names = {name for code in re.findall(r"`([^`\n]+)`", PROTOCOL) for name in words(code)}
+    return names | {name for line in examples() for name in re.findall(r'"(\w+)"', line)}
+
+
+def words(code):
+    return re.findall(r"\w+", code)
+
+
+@pytest.mark.parametrize("type_", SCHEMA["$defs"])
+def test_every_field_of_every_type_is_told(type_):
+    fields = SCHEMA["$defs"][type_].get("properties", {})
+    assert [field for field in fields if field not in told()] == []
 
 
 def test_the_documents_speak_of_the_product_alone():

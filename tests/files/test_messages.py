@@ -161,7 +161,7 @@ async def test_hermes_does_not_take_it(side: Side, host: Host):
 async def test_an_older_plugin(side: Side, host: Host):
     host.errors["inject_files"] = "unknown_op"
     code, params = await refused(side, TEXT)
-    assert (code, params) == ("gateway_error", {"reason": "unknown_op"})
+    assert (code, params) == ("not_permitted", {"reason": "not_supported"})
 
 
 async def test_a_large_file_is_not_given_in_a_frame(side: Side, host: Host, tmp_path: Path):

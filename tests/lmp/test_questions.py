@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 from msgspec import UNSET
@@ -150,6 +151,47 @@ def test_a_wrong_answer_is_refused_with_its_reason(
     with pytest.raises(BadAnswer) as refused:
         questions.places(BATCH, answers)
     assert refused.value.params == {"reason": reason} | ({"id": id_} if id_ else {})
+
+
+def test_an_answer_may_leave_out_what_it_does_not_say() -> None:
+    said = msgspec.json.decode(b'[{"id": "q0"}]', type=list[Answer])
+    with pytest.raises(BadAnswer) as refused:
+        questions.places(BATCH[:1], said)
+    assert refused.value.params == {"reason": "nothing", "id": "q0"}
+    assert msgspec.to_builtins(said) == [{"id": "q0", "selected": []}]
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "selected", "custom"),
+    [
+        (0, "blue", ["blue"], None),
+        (0, "2", ["blue"], None),
+        (0, "red, blue", [], "red, blue"),
+        (0, "something else", [], "something else"),
+        (0, "2nd", [], "2nd"),
+        (1, "S, 3", ["S", "L"], None),
+        (1, "M", ["M"], None),
+        (1, "S and L", [], "S and L"),
+        (2, "7", [], "7"),
+    ],
+)
+def test_what_a_person_types(
+    place: int, text: str, selected: list[str], custom: str | None
+) -> None:
+    answer = Answer(id=f"q{place}", selected=selected, custom=custom)
+    assert questions.typed(BATCH[place], text) == answer
+
+
+@pytest.mark.parametrize(("place", "text"), [(0, "7"), (0, "0"), (1, "1,4")])
+def test_the_number_of_no_option(place: int, text: str) -> None:
+    with pytest.raises(ValueError, match="there is no option"):
+        questions.typed(BATCH[place], text)
+
+
+def test_an_option_that_is_a_number() -> None:
+    years = shown("2024", "2025")
+    assert questions.typed(years, "2025").selected == ["2025"]
+    assert questions.typed(years, "1").selected == ["2024"]
 
 
 def test_a_confirmation_takes_no_words() -> None:

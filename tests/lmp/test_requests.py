@@ -96,7 +96,7 @@ REFUSALS = {
     "title_taken": ("not_permitted", {"reason": "title_taken"}, False),
     "not_found": ("not_permitted", {"reason": "not_found"}, False),
     "unknown_model": ("unknown_model", {}, False),
-    "unknown_op": ("gateway_error", {"reason": "unknown_op"}, False),
+    "unknown_op": ("not_permitted", {"reason": "not_supported"}, False),
     "bad_args": ("gateway_error", {"reason": "bad_args"}, False),
     "not_active": ("run_not_active", {}, False),
     "not_pending": ("gateway_error", {"reason": "not_pending"}, False),

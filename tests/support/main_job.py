@@ -20,10 +20,10 @@ SAID = "You wrote: hello"
 
 @asynccontextmanager
 async def demo_agent(
-    daemon: Daemon, pace: str = "0", id_file: Path | None = None
+    daemon: Daemon, pace: str = "0", home: Path | None = None
 ) -> AsyncIterator[None]:
     """The agent's process, linked to a daemon; it ends with the block."""
-    where = [daemon.hermes_endpoint, pace, *(["--id-file", id_file] if id_file else [])]
+    where = [daemon.hermes_endpoint, pace, *(["--home", home] if home else [])]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "loomid.demo_agent", *where, stdin=-1
     )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
+import subprocess
 import sys
+import termios
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +46,13 @@ async def owned(folder: Path) -> AsyncIterator[Server]:
             await door.stop()
 
 
-async def hermes(folder: Path, *words: str) -> asyncio.subprocess.Process:
+async def hermes(folder: Path, *words: str, **streams: int) -> asyncio.subprocess.Process:
+    piped = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CODE, *words),
         cwd=ROOT,
         env={**os.environ, "LOOMI_RUNTIME_DIR": str(folder)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        **piped | streams,
     )
 
 
@@ -129,7 +134,7 @@ async def interrupted(pairing: asyncio.subprocess.Process) -> tuple[int | None, 
     """Its status and last line after Ctrl-C while it waits."""
     pairing.send_signal(signal.SIGINT)
     _, err = await pairing.communicate()
-    return pairing.returncode, err.decode()
+    return pairing.returncode, (err or b"").decode()
 
 
 async def test_ctrl_c_withdraws_the_code_and_says_so(tmp_path):
@@ -189,6 +194,31 @@ async def test_words_that_mean_nothing(tmp_path, words):
         status, out, err = await said(tmp_path, *words)
         assert (status, out) == (1, "")
         assert "usage: hermes loomi" in err
+        assert "withdraw" not in err  # which is for us alone
+
+
+@pytest.mark.parametrize(("size", "fits"), [((24, 80), True), ((12, 80), False)])
+async def test_a_code_is_as_large_as_the_terminal_allows(tmp_path, size, fits):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    async with owned(tmp_path):
+        pairing = await hermes(tmp_path, "pair", stdout=slave, stderr=slave)
+        os.close(slave)
+        text = ""
+        while text.count("\x1b[0m") < 23 or (not fits and "too small" not in text):
+            text += (await asyncio.to_thread(os.read, master, 65536)).decode("utf-8", "replace")
+        assert await interrupted(pairing) == (130, "")
+    os.close(master)
+    assert ("too small for the code (80x12)" in text) is not fits
+
+
+def test_its_help_tells_all_words_and_options():
+    code = f"{CODE.partition('cli.run')[0]}parser.print_help()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for word in ("pair", "--name", "--url", "--ttl", "--scope", "scope DEVICE SCOPES", "revoke"):
+        assert word in done.stdout
 
 
 async def test_without_a_daemon(tmp_path):
