@@ -18,6 +18,7 @@ from loomid import (
     __version__,
     cli_approvals,
     cli_devices,
+    cli_gateways,
     cli_questions,
     cli_trace,
     paircode,
@@ -147,7 +148,7 @@ def status(asked: Asked, as_json: bool) -> None:
     up = f"up {span(found['uptime_s'])}, since {started}"
     click.echo(f"loomid {found['version']} (pid {found['pid']}), {up}")
     click.echo(f"phones connect to {found['url']} (listening on {listening})")
-    for line in _gateway_lines(found):
+    for line in cli_gateways.lines(found):
         say(line)
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{terminal.count(len(found['devices']), 'device')}, {connected} connected")
@@ -155,22 +156,6 @@ def status(asked: Asked, as_json: bool) -> None:
     click.echo(f"{', '.join(waits)} waiting")
     for line in _figure_lines(found["figures"]):
         say(line)
-
-
-def _gateway_lines(found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"gateway {g['name']}: {'online' if g['online'] else 'offline'} {_lasting(g['since'])},"
-        f" Hermes {g['hermes_version']}, shim {g['shim_version']}"
-        for g in found["gateways"]
-    ]
-    lines += [f"gateway refused: {line}" for line in found["incompatible"]]
-    return lines or ["no Hermes gateway has connected; loomictl hermes install links one"]
-
-
-def _lasting(since: float | None) -> str:
-    if since is None:
-        return "since before this start of loomid"
-    return f"for {span(time.time() - since)}"
 
 
 def _figure_lines(figures: dict[str, Any]) -> list[str]:
@@ -258,6 +243,7 @@ main.add_command(cli_devices.devices)
 main.add_command(cli_devices.revoke)
 main.add_command(cli_devices.rename)
 main.add_command(cli_devices.audit)
+main.add_command(cli_gateways.gateways)
 main.add_command(cli_approvals.approvals)
 main.add_command(cli_approvals.approve)
 main.add_command(cli_questions.questions)

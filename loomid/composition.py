@@ -13,6 +13,7 @@ from loomid.admin import Admin
 from loomid.caretaker import Caretaker
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
+from loomid.farewell import forget
 from loomid.files import INBOX, Files
 from loomid.gateway import Gateways
 from loomid.history import History
@@ -35,7 +36,7 @@ from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from loomid.config import Config
     from loomid.doors import Door
@@ -125,7 +126,9 @@ async def compose(
         shown=Shown(events, hub, store.ledger, time.time),
         commands=commands,
         web=_web(config, door, hub, FileDoors(hub, files, uploads)),
-        admin=_admin(config, door, hub, events, status, metrics, owner),
+        admin=_admin(
+            config, door, hub, events, status, metrics, owner, partial(forget, gateways, events)
+        ),
     )
 
 
@@ -181,6 +184,7 @@ def _admin(
     status: Status,
     metrics: Metrics,
     owner: Owner,
+    farewell: Callable[[str], Awaitable[None]],
 ) -> Admin:
     return Admin(
         config.runtime_dir / ADMIN_SOCKET,
@@ -191,5 +195,6 @@ def _admin(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
+        forget=farewell,
         owner=owner,
     )

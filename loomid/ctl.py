@@ -27,7 +27,7 @@ class Failed(click.ClickException):
 
 
 class Unknown(Failed):
-    """There is no such device."""
+    """There is no such device or gateway."""
 
 
 class Away(Failed):
@@ -153,8 +153,13 @@ class Asked:
 
     def device(self, wanted: str) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means."""
+        return self.one("device", wanted)
+
+    def one(self, kind: str, wanted: str) -> dict[str, Any]:
+        """The same for a device or a gateway."""
+        listed = f"{kind}s"
         try:
-            return meant.device(self.call("GET", "/devices")["devices"], wanted)
+            return meant.one(self.call("GET", f"/{listed}")[listed], kind, wanted)
         except meant.Missing as error:
             raise Unknown(str(error)) from None
         except meant.Unclear as error:

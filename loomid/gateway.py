@@ -17,7 +17,7 @@ from loomid import hermesdb, wire
 from loomid.calls import Calls, CommandFailed
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.ipc import listening, text_of
-from loomid.roster import Boot, GatewayState, LinkFigures, Roster
+from loomid.roster import PATH_MAX, Boot, GatewayState, LinkFigures, Roster, home_of
 from loomid.strangers import Strangers, foreign
 from loomid.text import short
 
@@ -74,6 +74,7 @@ class Gateways:
         self._looks: asyncio.TaskGroup
         self._strangers = Strangers()
         self._logged: set[str] = set()
+        self._unreadable: set[str] = set()  # homes
         self._arrived = asyncio.Event()
         self._paused = False
         self._arrived_bytes = 0  # read since nothing was waiting
@@ -246,11 +247,21 @@ class Gateways:
                 hello.pid,
                 short(boot.boot),
             )
+            self._look(boot)
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
         # What is alive comes as a fact, after all that came before; nobody waits for the result.
         stock = f"{STOCK}{secrets.token_hex(8)}", boot.boot, self._clock() + self._deadline_s
         args = {"fact": "inventory"} | ({"inbox": str(self._inbox)} if self._inbox else {})
         self._send(peer, wire.Command(*stock, "running", args))
+
+    def _look(self, boot: Boot) -> None:
+        """Say of a home on this machine, once, that its database cannot be read."""
+        home = home_of(boot)
+        why = home and hermesdb.obstacle(home)
+        if home and why and home not in self._unreadable:
+            self._unreadable.add(home)
+            said = "gateway %s: cannot read %s: no history of it on phones; see loomictl status"
+            log.warning(said, short(boot.gateway_id), short(why, PATH_MAX))
 
     def _ask(self, peer: bytes) -> None:
         """A connection begins with an empty message; ask once a beat."""
@@ -306,6 +317,15 @@ class Gateways:
     def states(self) -> list[GatewayState]:
         """Every gateway that ever said hello."""
         return self._roster.states()
+
+    def forget(self, gateway_id: str, name: str) -> bool:
+        """Know nothing of a gateway any more, until it says hello again; False: it is online.
+
+        What comes of that, its end for phones among it, arrives as facts.
+        """
+        forgotten = self._roster.forget(gateway_id, name, self._clock())
+        self._tell()
+        return forgotten
 
     def incompatible(self) -> list[str]:
         """One line for each peer whose wire version is not spoken here."""

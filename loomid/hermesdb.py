@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import stat
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -75,14 +76,20 @@ class Limits:
 
 def readable(home: str | Path) -> bool:
     """Whether there is a database that can be read; cheap, and takes no lock."""
+    return obstacle(home) is None
+
+
+def obstacle(home: str | Path) -> str | None:
+    """Why there is none; None: there is."""
     path = Path(home, FILE)
     try:
-        if not path.is_file():  # to open a pipe would wait for its writer
-            return False
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its writer
+            return f"{path}: not a file"
         with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
+            found = file.read(len(_MAGIC))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return None if found == _MAGIC else f"{path}: not a database"
 
 
 class HermesDb:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from loomid.catchup import CatchUp
 from loomid.errors import LoomiError
-from loomid.lmp.facts import Arrival, Tick, Unheard
+from loomid.lmp.facts import Arrival, GatewayForgotten, Tick, Unheard
 from loomid.lmp.runs import Outcome, Runs
 from loomid.log import Batch
 
@@ -105,6 +105,9 @@ class Pump:
         for arrival in arrivals:
             timely = self._timely(arrival)
             batch.add(timely, self._fold(timely))
+            if type(arrival.fact) is GatewayForgotten:
+                for parts in (self.runs, self._ended, self._asked):
+                    parts.pop(arrival.gateway_id, None)
         if len(arrivals) < TAKE:
             self._tick(batch)
         if not batch:

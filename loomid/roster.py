@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomid import hermes_words, processes, wire
 from loomid.lmp import facts
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayForgotten, GatewayLost, GatewayUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -190,6 +190,19 @@ class Roster:
         boots = self._boots.values()
         return [b for b in boots if b.gateway_id == gateway_id and b.replaced and b.online]
 
+    def forget(self, gateway_id: str, name: str, now: float) -> bool:
+        """Know nothing of a gateway any more, until it says hello again; False: it is online."""
+        boots = [boot for boot in self._boots.values() if boot.gateway_id == gateway_id]
+        if any(boot.online for boot in boots):
+            return False
+        for boot in boots:
+            if not boot.lost:
+                self._lose(boot, now)
+            del self._boots[gateway_id, boot.boot]
+        self._current.pop(gateway_id, None)
+        self._arrive(Boot(gateway_id, ""), 0, now, now, GatewayForgotten(name))
+        return True
+
     def states(self) -> list[GatewayState]:
         """Every gateway that ever said hello."""
         return [_state(boot) for boot in self._current.values()]
@@ -318,6 +331,11 @@ class Roster:
         self.arrivals.append(Arrival(boot.gateway_id, boot.boot, n, t, self._at, fact))
 
 
+def home_of(boot: Boot) -> str | None:
+    """Its Hermes' directory, if it is one of this machine."""
+    return boot.up.home if boot.up is not None and boot.up.local and boot.up.home else None
+
+
 def _newer(boot: Boot, than: Boot) -> bool:
     """By the start of the process, where both tell it; else by the first hello."""
     mine, other = (b.up.pid_started if b.up else 0.0 for b in (boot, than))
@@ -345,7 +363,7 @@ def _state(boot: Boot) -> GatewayState:
         up.shim_version,
         up.features,
         up.home_key,
-        up.home if up.home and up.local else None,
+        home_of(boot),
         boot.online,
         boot.met,
         boot.since,
