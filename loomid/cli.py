@@ -216,7 +216,7 @@ main.add_command(db)
 
 @main.group()
 def hermes() -> None:
-    """Link loomid to a Hermes installation."""
+    """Link loomid to a Hermes installation, or undo that."""
 
 
 @hermes.command()
@@ -237,6 +237,20 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
         click.echo(line)
     if installed.doubt is not None:
         raise Failed(f"warning: {installed.doubt}")
+
+
+@hermes.command()
+@click.option("--home", type=click.Path(path_type=Path), help="The Hermes home. [~/.hermes]")
+def uninstall(home: Path | None) -> None:
+    """Take the loomi plugin out of a Hermes home and say what was changed, and what stays."""
+    from loomid import installer  # late, as above
+
+    try:
+        done = installer.uninstall(home or installer.hermes_home(os.environ))
+    except installer.InstallError as error:
+        raise Failed(str(error)) from None
+    for line in done or ["Nothing of the plugin is there; nothing was changed."]:
+        click.echo(line)
 
 
 main.add_command(cli_devices.devices)
