@@ -127,7 +127,7 @@ async def compose(
         commands=commands,
         web=_web(config, door, hub, FileDoors(hub, files, uploads)),
         admin=_admin(
-            config, door, hub, events, status, metrics, owner, partial(forget, gateways, events)
+            config, door, hub, events, status, metrics, owner, partial(forget, gateways, pump, events)
         ),
     )
 

@@ -56,6 +56,8 @@ class Pump:
         self.runs: dict[str, Runs] = {}
         self.ready = asyncio.Event()
         """The stored facts are folded again: `runs` is what it was before the restart."""
+        self.farewells: dict[str, asyncio.Event] = {}
+        """Who waits until a gateway that is being forgotten is."""
         self._gateways = gateways
         self._log = log
         self._store = store
@@ -120,6 +122,9 @@ class Pump:
         await self._log.commit(batch)
         for (gateway_id, boot), n in batch.acks.items():
             self._gateways.ack(gateway_id, boot, n)
+        for one in batch.forgotten:
+            if one.gateway_id in self.farewells:
+                self.farewells.pop(one.gateway_id).set()
 
     def _timely(self, arrival: Arrival) -> Arrival:
         """The arrival at its time in the fold."""

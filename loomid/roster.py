@@ -42,6 +42,8 @@ class GatewayState:
     home_key: str | None
     home: str | None
     """Its directory, if it is one of this machine."""
+    obstacle: str | None
+    """Why Hermes' database there could not be read when it came."""
     online: bool
     met: bool
     """It was online since our start; else `since` is when it came, before that."""
@@ -76,6 +78,7 @@ class Boot:
     delivered: int = 0  # highest number that became an arrival
     up: GatewayUp | None = None  # what it said of itself, to us or to a loomid before
     met: bool = False  # it said hello to us
+    obstacle: str | None = None  # why its database, on this machine, cannot be read
     peer: bytes | None = None  # where it was heard last
     first_at: float = 0.0
     since: float = 0.0
@@ -116,15 +119,16 @@ class Roster:
     # ── who ──
 
     def hello(
-        self, peer: bytes, hello: wire.Hello, now: float, *, readable: bool = False
+        self, peer: bytes, hello: wire.Hello, now: float, obstacle: str | None = ""
     ) -> tuple[Boot, list[Boot]]:
         """Whose hello it is (`replaced` if a newer process lives), and whom it replaced.
-        `readable`: there is a database of Hermes where it has its home."""
+        `obstacle`: why no database of Hermes can be read where it has its home."""
         key = hello.gateway_id, hello.boot
         boot = self._boots.get(key)
         if boot is None:
             boot = self._boots[key] = Boot(*key)
-        boot.up, boot.met, boot.peer = self._up(hello, readable), True, peer
+        boot.up, boot.met, boot.peer = self._up(hello, obstacle is None), True, peer
+        boot.obstacle = obstacle if boot.up.local else None
         boot.missed = boot.gone = 0
         boot.first_at = boot.first_at or now
         current = self._current.get(boot.gateway_id)
@@ -331,11 +335,6 @@ class Roster:
         self.arrivals.append(Arrival(boot.gateway_id, boot.boot, n, t, self._at, fact))
 
 
-def home_of(boot: Boot) -> str | None:
-    """Its Hermes' directory, if it is one of this machine."""
-    return boot.up.home if boot.up is not None and boot.up.local and boot.up.home else None
-
-
 def _newer(boot: Boot, than: Boot) -> bool:
     """By the start of the process, where both tell it; else by the first hello."""
     mine, other = (b.up.pid_started if b.up else 0.0 for b in (boot, than))
@@ -363,7 +362,8 @@ def _state(boot: Boot) -> GatewayState:
         up.shim_version,
         up.features,
         up.home_key,
-        home_of(boot),
+        up.home if up.home and up.local else None,
+        boot.obstacle or None,
         boot.online,
         boot.met,
         boot.since,

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from loomid import __version__, hermesdb
+from loomid import __version__
 from loomid.lmp import frames
 from loomid.lmp.frames import GatewayInfo
 
@@ -84,9 +84,7 @@ class Status:
                 "pid": state.pid if state.online else None,
                 "features": list(state.features),
                 "home": state.home,
-                "unreadable": hermesdb.obstacle(state.home)
-                if state.online and state.home
-                else None,
+                "unreadable": state.obstacle if state.online else None,
             }
             for state in self._gateways.states()
         ]

@@ -64,7 +64,7 @@ async def test_nothing_of_it_is_left_and_its_run_is_over(tmp_path: Path) -> None
         with linked(tmp_path, gateway_id="gw2", boot="other"):
             await until(lambda: "gw2" in half.pump.runs)
             await until(lambda: half.log.projection.gateway("gw2"))
-            await forget(half.gateways, half.log, "gw1")
+            await forget(half.gateways, half.pump, half.log, "gw1")
             assert types(half.shown())[-3:] == ["run.failed", "task.updated", "gateway.forgotten"]
             assert [one.payload.gateway_id for one in half.log.projection.gateways()] == ["gw2"]  # type: ignore[attr-defined]
             assert [one.gateway_id for one in half.gateways.states()] == ["gw2"]
@@ -79,7 +79,7 @@ async def test_nothing_of_it_is_left_and_its_run_is_over(tmp_path: Path) -> None
 async def test_it_may_come_back_even_as_the_same_process(tmp_path: Path) -> None:
     async with pumping(tmp_path) as half:
         await in_a_run(half, tmp_path)
-        await forget(half.gateways, half.log, "gw1")
+        await forget(half.gateways, half.pump, half.log, "gw1")
         start = len(half.shown())
         await in_a_run(half, tmp_path, "again")
         assert types(half.shown())[start:][:2] == ["gateway.status", "run.started"]
@@ -104,11 +104,11 @@ async def test_it_comes_back_in_one_batch_with_the_farewell(tmp_path: Path) -> N
 async def test_one_that_is_online_and_one_that_is_none(tmp_path: Path) -> None:
     async with pumping(tmp_path) as half:
         with pytest.raises(KeyError):
-            await forget(half.gateways, half.log, "gw1")
+            await forget(half.gateways, half.pump, half.log, "gw1")
         with linked(tmp_path):
             await until(lambda: half.log.projection.gateway("gw1"))
             with pytest.raises(StillOnline):
-                await forget(half.gateways, half.log, "gw1")
+                await forget(half.gateways, half.pump, half.log, "gw1")
             assert half.gateways.states()[0].online
 
 
@@ -118,7 +118,7 @@ async def test_one_that_only_phones_know_of(tmp_path: Path) -> None:
             gateway_id="old", name="Old", online=False, hermes_version="", shim_version="", since=1
         )
         await half.log.commit(Batch(events=[frames.Event(told, 1.0)]))
-        await forget(half.gateways, half.log, "old")
+        await forget(half.gateways, half.pump, half.log, "old")
         assert half.log.projection.gateways() == []
         assert rows_of(half.store.path, "old") == {}
         (row,) = await Vault(half.store).audit.latest(None, 0.0)
@@ -135,7 +135,7 @@ async def test_while_the_disk_fails_it_is_said_and_done_later(
         with closing(sqlite3.connect(half.store.path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StorageFailing):
-                await forget(half.gateways, half.log, "gw1")
+                await forget(half.gateways, half.pump, half.log, "gw1")
             other.execute("ROLLBACK")
         await until(lambda: half.log.projection.gateway("gw1") is None)
         assert rows_of(half.store.path, "gw1") == {}
