@@ -55,13 +55,6 @@ def gateway_id() -> str:
         return boot
 
 
-def default_name() -> str:
-    """The machine's name; of a home that is not the usual one "box/work"."""
-    host, home = os.uname().nodename, Path(get_hermes_home()).resolve()
-    usual = home == Path("~/.hermes").expanduser().resolve()
-    return host if usual else f"{host}/{home.name.lstrip('.')}"
-
-
 class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
@@ -98,7 +91,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
             "boot": state.boot,
             "pid": os.getpid(),
             "stat": stat.read_text() if stat.exists() else "",
-            "name": self.config.extra.get("name") or default_name(),
+            "name": str(self.config.extra.get("name") or ""),
             "hermes_version": hermes_version,
             "shim_version": "0.1.0",
             "hooks": sorted(HOOKS.keys() & VALID_HOOKS),

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid import hermes_config, hermes_python
+from loomid import hermes_config, hermes_python, homes
 from loomid.hermes_config import InstallError, own, write_atomically
 from loomid.wire import PLATFORM
 
@@ -32,7 +32,7 @@ __all__ = ["InstallError", "Installed", "hermes_home", "install", "plugin_files"
 
 def hermes_home(environ: Mapping[str, str]) -> Path:
     """The home that Hermes itself would use."""
-    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
+    return Path(environ.get("HERMES_HOME") or homes.USUAL).expanduser()
 
 
 @dataclass(frozen=True, slots=True)

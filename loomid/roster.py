@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loomid import hermes_words, processes, wire
+from loomid import hermes_words, homes, processes, wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayForgotten, GatewayLost, GatewayUp
 
@@ -150,7 +150,7 @@ class Roster:
     def _up(self, hello: wire.Hello, readable: bool) -> GatewayUp:
         local = hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started
         return GatewayUp(
-            name=hello.name,
+            name=hello.name or homes.name_of(hello.home),
             hermes_version=hello.hermes_version,
             shim_version=hello.shim_version,
             features=hello.features,

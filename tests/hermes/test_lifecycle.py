@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import threading
@@ -33,26 +32,11 @@ def test_hello(gateway: Gateway, peer: Peer) -> None:
     assert hello.pid_started > 0
     assert hello.hermes_version.startswith(f"0.{gateway.release.name}")
     assert hello.home_key == key_of("home")
-    assert hello.name == f"{os.uname().nodename}/home"
+    assert hello.name == ""
     assert ("stream" in hello.features) == gateway.release.streams
     assert ("edits" in hello.features) != gateway.release.streams
     assert ("on_stream_delta" in hello.hooks) == gateway.release.streams
     assert "pre_llm_call" in hello.hooks
-
-
-def test_names_tell_homes_apart(gateway: Gateway) -> None:
-    """The plugin as Hermes' Python imports it, in homes of other places and names."""
-    ask = """
-import os, sys, types
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-for place in ("~/.hermes", "~/.hermes/profiles/work", "/srv/.hermes-two/", ""):
-    os.environ["HERMES_HOME"] = os.path.expanduser(place)
-    from loomi.adapter import default_name
-    print(default_name().removeprefix(os.uname().nodename))
-"""
-    done = gateway.python("-c", ask, str(gateway.home / "plugins"))
-    assert done.stdout.splitlines() == ["", "/work", "/hermes-two", ""], done.stderr
 
 
 def test_messages_are_held_until_restored_and_keep_their_order(own: Make) -> None:
@@ -73,7 +57,7 @@ def test_messages_are_held_until_restored_and_keep_their_order(own: Make) -> Non
 
 
 def test_restart_is_another_boot_of_the_same_gateway(own: Make) -> None:
-    gateway, peer = own()
+    gateway, peer = own(config={"platforms": {"loomi": {"extra": {"name": "Work"}}}})
     gateway.start()
     peer.until(lambda: peer.hellos, 10)
     first = peer.hellos[-1]
@@ -82,6 +66,7 @@ def test_restart_is_another_boot_of_the_same_gateway(own: Make) -> None:
     gateway.start()
     second = peer.until(lambda: peer.hellos[-1].boot != first.boot and peer.hellos[-1], 20)
     assert second.gateway_id == first.gateway_id
+    assert second.name == "Work"
     gateway.kill()
 
 
