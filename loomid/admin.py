@@ -50,7 +50,6 @@ class Admin:
         name: str,
         fp: str,
         status: Callable[[], dict[str, Any]],
-        forget: Callable[[str], Awaitable[None]],
         metrics: Callable[[], Awaitable[bytes]],
         trace: Callable[[str, str | None], dict[str, Any]],
         owner: Owner,
@@ -59,7 +58,6 @@ class Admin:
         self._hub = hub
         self._url, self._name, self._fp = url, name, fp
         self._status = status
-        self._forget_gateway = forget
         self._metrics = metrics
         self._trace = trace
         self._owner = owner
@@ -169,7 +167,7 @@ class Admin:
 
     async def _forget(self, request: web.Request) -> web.Response:
         try:
-            await self._forget_gateway(request.match_info["gateway_id"])
+            await self._owner.forget(request.match_info["gateway_id"])
         except KeyError:
             raise _no(404, "there is no such gateway") from None
         except StillOnline as error:

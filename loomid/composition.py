@@ -36,7 +36,7 @@ from loomid.wire import SOCKET_NAME
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Coroutine
 
     from loomid.config import Config
     from loomid.doors import Door
@@ -113,7 +113,13 @@ async def compose(
     )
     hub.watch_devices(caretaker.changed)
     commands.queries.update(history.queries() | {DeviceUpdate: hub.desk.update})
-    owner = Owner(store.ledger, vault.audit, commands.execute, events.projection.waiting)
+    owner = Owner(
+        store.ledger,
+        vault.audit,
+        commands.execute,
+        events.projection.waiting,
+        partial(forget, gateways, pump, events),
+    )
     metrics = Metrics(hub, events, gateways, pump, files)
     return Parts(
         gateways=gateways,
@@ -126,9 +132,7 @@ async def compose(
         shown=Shown(events, hub, store.ledger, time.time),
         commands=commands,
         web=_web(config, door, hub, FileDoors(hub, files, uploads)),
-        admin=_admin(
-            config, door, hub, events, status, metrics, owner, partial(forget, gateways, pump, events)
-        ),
+        admin=_admin(config, door, hub, events, status, metrics, owner),
     )
 
 
@@ -184,7 +188,6 @@ def _admin(
     status: Status,
     metrics: Metrics,
     owner: Owner,
-    farewell: Callable[[str], Awaitable[None]],
 ) -> Admin:
     return Admin(
         config.runtime_dir / ADMIN_SOCKET,
@@ -195,6 +198,5 @@ def _admin(
         status=lambda: status.show(hub) | {"figures": metrics.figures()},
         metrics=metrics.text,
         trace=partial(trace, hub, events),
-        forget=farewell,
         owner=owner,
     )
