@@ -91,7 +91,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
             "boot": state.boot,
             "pid": os.getpid(),
             "stat": stat.read_text() if stat.exists() else "",
-            "name": self.config.extra.get("name") or os.uname().nodename,
+            "name": str(self.config.extra.get("name") or ""),
             "hermes_version": hermes_version,
             "shim_version": "0.1.0",
             "hooks": sorted(HOOKS.keys() & VALID_HOOKS),

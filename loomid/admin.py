@@ -18,6 +18,7 @@ from aiohttp import web
 from loomid import __version__, hermescli, paircode, values
 from loomid.adminclient import VERSION_HEADER
 from loomid.errors import PhoneError, StorageFailing
+from loomid.farewell import StillOnline
 from loomid.lmp import pairing, scopes
 from loomid.paircode import Code
 from loomid.status import device_json
@@ -71,6 +72,8 @@ class Admin:
         app.router.add_get("/devices", self._devices)
         app.router.add_delete("/devices/{device_id}", self._revoke)
         app.router.add_patch("/devices/{device_id}", self._change)
+        app.router.add_get("/gateways", self._list_gateways)
+        app.router.add_delete("/gateways/{gateway_id}", self._forget)
         app.router.add_get("/status", self._get_status)
         app.router.add_get("/metrics", self._get_metrics)
         app.router.add_get("/trace/{event_id}", self._get_trace)
@@ -157,6 +160,18 @@ class Admin:
         told = {field: value for field, value in changes.items() if value is not None}
         if not await self._hub.desk.change(request.match_info["device_id"], **told):
             raise _no(404, "there is no such device")
+        return web.json_response({})
+
+    async def _list_gateways(self, _request: web.Request) -> web.Response:
+        return web.json_response({"gateways": self._status()["gateways"]})
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        try:
+            await self._owner.forget(request.match_info["gateway_id"])
+        except KeyError:
+            raise _no(404, "there is no such gateway") from None
+        except StillOnline as error:
+            raise _no(409, str(error)) from None
         return web.json_response({})
 
     async def _audit(self, request: web.Request) -> web.Response:

@@ -18,6 +18,7 @@ from loomid import (
     __version__,
     cli_approvals,
     cli_devices,
+    cli_gateways,
     cli_questions,
     cli_trace,
     paircode,
@@ -155,7 +156,7 @@ def status(asked: Asked, as_json: bool) -> None:
     up = f"up {span(found['uptime_s'])}, since {started}"
     click.echo(f"loomid {found['version']} (pid {found['pid']}), {up}")
     click.echo(f"phones connect to {found['url']} (listening on {listening})")
-    for line in _gateway_lines(found):
+    for line in cli_gateways.lines(found):
         say(line)
     connected = sum(d["connected"] for d in found["devices"])
     click.echo(f"{terminal.count(len(found['devices']), 'device')}, {connected} connected")
@@ -163,22 +164,6 @@ def status(asked: Asked, as_json: bool) -> None:
     click.echo(f"{', '.join(waits)} waiting")
     for line in _figure_lines(found["figures"]):
         say(line)
-
-
-def _gateway_lines(found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"gateway {g['name']}: {'online' if g['online'] else 'offline'} {_lasting(g['since'])},"
-        f" Hermes {g['hermes_version']}, shim {g['shim_version']}"
-        for g in found["gateways"]
-    ]
-    lines += [f"gateway refused: {line}" for line in found["incompatible"]]
-    return lines or ["no Hermes gateway has connected; loomictl hermes install links one"]
-
-
-def _lasting(since: float | None) -> str:
-    if since is None:
-        return "since before this start of loomid"
-    return f"for {span(time.time() - since)}"
 
 
 def _figure_lines(figures: dict[str, Any]) -> list[str]:
@@ -239,7 +224,7 @@ main.add_command(db)
 
 @main.group()
 def hermes() -> None:
-    """Link loomid to a Hermes installation."""
+    """Link loomid to a Hermes installation, or undo that."""
 
 
 @hermes.command()
@@ -262,10 +247,25 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
         raise Failed(f"warning: {installed.doubt}")
 
 
+@hermes.command()
+@click.option("--home", type=click.Path(path_type=Path), help="The Hermes home. [~/.hermes]")
+def uninstall(home: Path | None) -> None:
+    """Take the loomi plugin out of a Hermes home and say what was changed, and what stays."""
+    from loomid import installer  # late, as above
+
+    try:
+        done = installer.uninstall(home or installer.hermes_home(os.environ))
+    except installer.InstallError as error:
+        raise Failed(str(error)) from None
+    for line in done or ["Nothing of the plugin is there; nothing was changed."]:
+        click.echo(line)
+
+
 main.add_command(cli_devices.devices)
 main.add_command(cli_devices.revoke)
 main.add_command(cli_devices.rename)
 main.add_command(cli_devices.audit)
+main.add_command(cli_gateways.gateways)
 main.add_command(cli_approvals.approvals)
 main.add_command(cli_approvals.approve)
 main.add_command(cli_questions.questions)

@@ -13,6 +13,7 @@ from loomid.admin import Admin
 from loomid.caretaker import Caretaker
 from loomid.commands import Commands
 from loomid.config import ADMIN_SOCKET
+from loomid.farewell import forget
 from loomid.files import INBOX, Files
 from loomid.gateway import Gateways
 from loomid.history import History
@@ -112,7 +113,13 @@ async def compose(
     )
     hub.watch_devices(caretaker.changed)
     commands.queries.update(history.queries() | {DeviceUpdate: hub.desk.update})
-    owner = Owner(store.ledger, vault.audit, commands.execute, events.projection.waiting)
+    owner = Owner(
+        store.ledger,
+        vault.audit,
+        commands.execute,
+        events.projection.waiting,
+        partial(forget, gateways, pump, events),
+    )
     metrics = Metrics(hub, events, gateways, pump, files)
     return Parts(
         gateways=gateways,

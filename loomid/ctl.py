@@ -27,7 +27,7 @@ class Failed(click.ClickException):
 
 
 class Unknown(Failed):
-    """There is no such device."""
+    """There is no such device or gateway."""
 
 
 class Away(Failed):
@@ -159,9 +159,15 @@ class Asked:
     def device(self, wanted: str, of: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """The one device that an id, a name or the beginning of an id means, of those given or
         of all that are paired."""
+        return self.one("device", wanted, of)
+
+    def one(self, kind: str, wanted: str, of: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """The same for a device or a gateway."""
+        listed = f"{kind}s"
         try:
-            devices = self.call("GET", "/devices")["devices"] if of is None else of
-            return meant.device(devices, wanted)
+            return meant.one(
+                self.call("GET", f"/{listed}")[listed] if of is None else of, kind, wanted
+            )
         except meant.Missing as error:
             raise Unknown(str(error)) from None
         except meant.Unclear as error:

@@ -17,7 +17,7 @@ from loomid import hermesdb, wire
 from loomid.calls import Calls, CommandFailed
 from loomid.errors import GatewayOffline, OutcomeUnknown
 from loomid.ipc import listening, text_of
-from loomid.roster import Boot, GatewayState, LinkFigures, Roster
+from loomid.roster import PATH_MAX, Boot, GatewayState, LinkFigures, Roster
 from loomid.strangers import Strangers, foreign
 from loomid.text import short
 
@@ -213,7 +213,7 @@ class Gateways:
             return
         self._strangers.forget(hello.gateway_id)
         if not hello.home:
-            self._meet(peer, hello, readable=False)
+            self._meet(peer, hello, "")
             return
         if (hello.gateway_id, hello.boot) not in self._looked_at:
             self._looks.create_task(self._look(hello))
@@ -222,14 +222,14 @@ class Gateways:
     async def _look(self, hello: wire.Hello) -> None:
         """Meet a gateway once its home was looked at: a disk may be slow. What it says before it
         is welcome it says again."""
-        readable = await asyncio.to_thread(hermesdb.readable, hello.home)
+        obstacle = await asyncio.to_thread(hermesdb.obstacle, hello.home)
         peer = self._looked_at.pop((hello.gateway_id, hello.boot))
-        self._meet(peer, hello, readable=readable)
+        self._meet(peer, hello, obstacle)
         self._tell()
 
-    def _meet(self, peer: bytes, hello: wire.Hello, *, readable: bool) -> None:
+    def _meet(self, peer: bytes, hello: wire.Hello, obstacle: str | None) -> None:
         was_online = self._roster.online(hello.gateway_id)
-        boot, older = self._roster.hello(peer, hello, self._clock(), readable=readable)
+        boot, older = self._roster.hello(peer, hello, self._clock(), obstacle)
         self._peers[peer] = boot
         refused = wire.Refused("replaced", [wire.WIRE_VERSION], REPLACED)
         for replaced in older:
@@ -246,11 +246,19 @@ class Gateways:
                 hello.pid,
                 short(boot.boot),
             )
+            self._complain(boot)
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
         # What is alive comes as a fact, after all that came before; nobody waits for the result.
         stock = f"{STOCK}{secrets.token_hex(8)}", boot.boot, self._clock() + self._deadline_s
         args = {"fact": "inventory"} | ({"inbox": str(self._inbox)} if self._inbox else {})
         self._send(peer, wire.Command(*stock, "running", args))
+
+    def _complain(self, boot: Boot) -> None:
+        """Say once that Hermes' database is on this machine and cannot be read."""
+        if boot.obstacle and boot.obstacle not in self._logged and len(self._logged) < SLICE:
+            self._logged.add(boot.obstacle)
+            said = "gateway %s: cannot read %s: no history of it on phones; see loomictl status"
+            log.warning(said, short(boot.gateway_id), short(boot.obstacle, PATH_MAX))
 
     def _ask(self, peer: bytes) -> None:
         """A connection begins with an empty message; ask once a beat."""
@@ -306,6 +314,15 @@ class Gateways:
     def states(self) -> list[GatewayState]:
         """Every gateway that ever said hello."""
         return self._roster.states()
+
+    def forget(self, gateway_id: str, name: str) -> bool:
+        """Know nothing of a gateway any more, until it says hello again; False: it is online.
+
+        What comes of that, its end for phones among it, arrives as facts.
+        """
+        forgotten = self._roster.forget(gateway_id, name, self._clock())
+        self._tell()
+        return forgotten
 
     def incompatible(self) -> list[str]:
         """One line for each peer whose wire version is not spoken here."""

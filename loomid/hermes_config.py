@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from loomid import yaml_edit
 from loomid.errors import LoomiError
 from loomid.wire import HOME_CHAT, PLATFORM
-from loomid.yaml_edit import Append, Change, Remove, Set
+from loomid.yaml_edit import Append, Change, Remove, Set, Unset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 KeyPath = tuple[str, ...]
 _BOM = "\ufeff"
@@ -27,12 +27,59 @@ class InstallError(LoomiError):
     """`loomictl hermes install` cannot go on; nothing was written to config.yaml."""
 
 
+_LOOMI = ("platforms", PLATFORM)
+_DISPLAY = ("display", "platforms", PLATFORM)
+_ENABLED = ("plugins", "enabled")
+_ENDPOINT = (*_LOOMI, "extra", "endpoint")
+# Without it no reasoning reaches a phone (0.20 and newer; 0.19 ignores it).
+_REASONING = ("plugins", "stream_reasoning_deltas")
+_HOME = {"platform": PLATFORM, "chat_id": HOME_CHAT, "name": "Home"}
+# Tools and progress come from hooks; as messages they would be noise on a phone.
+_QUIET = {"tool_progress": "off", "long_running_notifications": False, "busy_ack_detail": False}
+_OURS: dict[KeyPath, Any] = {
+    _REASONING: True,
+    (*_LOOMI, "enabled"): True,
+    (*_LOOMI, "home_channel"): _HOME,
+    **{(*_DISPLAY, key): value for key, value in _QUIET.items()},
+    (*_DISPLAY, "streaming"): True,
+}
+"""What `plan` sets, but for the list and the endpoint."""
+_PLACES = (_REASONING, _LOOMI, _DISPLAY)
+
+
 def update(path: Path, endpoint: str, *, edits_are_deltas: bool) -> list[str]:
     """Make config.yaml enable the plugin; returns one line for each thing changed.
 
     `edits_are_deltas`: this Hermes has no stream hooks (0.19), so that its own
     streaming must be on for the platform.
     """
+    steps = _rewrite(path, lambda data: plan(data, endpoint, edits_are_deltas))
+    return [f"config.yaml: {line}" for step in steps for line in _say(step)]
+
+
+def restore(path: Path) -> tuple[list[str], list[str]]:
+    """Take out of config.yaml what `update` puts there, by its values.
+
+    One line for each thing taken out, and one for each that stays, as it has another value.
+    """
+    stays: list[str] = []
+
+    def steps_for(data: dict[str, Any]) -> list[Change]:
+        rest = _without_ours(data)
+        found = [leaf for at in _PLACES for leaf in _leaves(".".join(at), _at(rest, at))]
+        stays.extend(
+            f"config.yaml: {key} stays: it is not as install sets it"
+            for key, value in found
+            if value is not None
+        )
+        return leave(data)
+
+    steps = _rewrite(path, steps_for)
+    return [f"config.yaml: {line}" for step in steps for line in _say(step)], stays
+
+
+def _rewrite(path: Path, steps_for: Callable[[dict[str, Any]], list[Change]]) -> list[Change]:
+    """Make the changes that the file's data need; returns them."""
     path = path.resolve()  # a symbolic link stays one; its target is replaced
     before = _stat(path)
     text = _read(path) if before else ""
@@ -40,7 +87,7 @@ def update(path: Path, endpoint: str, *, edits_are_deltas: bool) -> list[str]:
     plain = text.replace("\r\n", "\n") if crlf else text
     bom = _BOM if plain.startswith(_BOM) else ""
     try:
-        steps = plan(yaml_edit.load(plain.removeprefix(_BOM)), endpoint, edits_are_deltas)
+        steps = steps_for(yaml_edit.load(plain.removeprefix(_BOM)))
         edited = bom + yaml_edit.edit(plain.removeprefix(_BOM), steps)
     except yaml_edit.EditError as error:
         raise InstallError(f"{path}: {error}; nothing was changed there") from None
@@ -49,32 +96,85 @@ def update(path: Path, endpoint: str, *, edits_are_deltas: bool) -> list[str]:
     if _stat(path) != before:
         raise InstallError(f"{path} was changed by another program meanwhile; run this again")
     write_atomically(path, (edited.replace("\n", "\r\n") if crlf else edited).encode())
-    return [f"config.yaml: {line}" for step in steps for line in _say(step)]
+    return steps
 
 
 def plan(data: dict[str, Any], endpoint: str, edits_are_deltas: bool) -> list[Change]:
     """The changes that config.yaml's data need, in the order of their making."""
     plan = _Plan(data)
     plan.unlisted(("plugins", "disabled"), PLATFORM)
-    plan.listed(("plugins", "enabled"), PLATFORM)
-    # Without it no reasoning reaches a phone (0.20 and newer; 0.19 ignores it).
-    plan.default(("plugins", "stream_reasoning_deltas"), True)
-    loomi = ("platforms", PLATFORM)
-    if plan.at((*loomi, "enabled")) is not True:
-        plan.set((*loomi, "enabled"), True)
-    home = {"platform": PLATFORM, "chat_id": HOME_CHAT, "name": "Home"}
-    plan.default((*loomi, "home_channel"), home)
-    here = plan.at((*loomi, "extra", "endpoint"))
-    if here is None or (str(here).startswith("ipc://") and here != endpoint):
-        plan.set((*loomi, "extra", "endpoint"), endpoint)
-    # Tools and progress come from hooks; as messages they would be noise on a phone.
-    display = ("display", "platforms", PLATFORM)
-    plan.default((*display, "tool_progress"), "off")
-    plan.default((*display, "long_running_notifications"), False)
-    plan.default((*display, "busy_ack_detail"), False)
+    plan.listed(_ENABLED, PLATFORM)
+    plan.default(_REASONING, True)
+    if plan.at((*_LOOMI, "enabled")) is not True:
+        plan.set((*_LOOMI, "enabled"), True)
+    plan.default((*_LOOMI, "home_channel"), _HOME)
+    here = plan.at(_ENDPOINT)
+    if here is None or (_is_ours(_ENDPOINT, here) and here != endpoint):
+        plan.set(_ENDPOINT, endpoint)
+    for key, value in _QUIET.items():
+        plan.default((*_DISPLAY, key), value)
     if edits_are_deltas:
-        plan.default((*display, "streaming"), True)
+        plan.default((*_DISPLAY, "streaming"), True)
     return plan.steps
+
+
+def leave(data: dict[str, Any]) -> list[Change]:
+    """The changes after which it has nothing that `plan` sets."""
+    return list(_missing(data, _without_ours(data)))
+
+
+def _is_ours(path: KeyPath, value: object) -> bool:
+    if path == _ENDPOINT:
+        return str(value).startswith("ipc://")
+    return bool(_OURS[path] == value)
+
+
+def _without_ours(data: dict[str, Any]) -> dict[str, Any]:
+    """The data without what `plan` sets, and without mappings that had nothing else."""
+    rest: dict[str, Any] = yaml_edit.json_like(data)
+    enabled = _at(rest, _ENABLED)
+    if isinstance(enabled, list) and PLATFORM in enabled:
+        enabled[:] = [name for name in enabled if name != PLATFORM]
+        if not enabled:
+            _prune(rest, _ENABLED)
+    for path in (*_OURS, _ENDPOINT):
+        value = _at(rest, path)
+        if value is not None and _is_ours(path, value):
+            _prune(rest, path)
+    return rest
+
+
+def _prune(data: dict[str, Any], path: KeyPath) -> None:
+    del _at(data, path[:-1])[path[-1]]
+    if path[:-1] and not _at(data, path[:-1]):
+        _prune(data, path[:-1])
+
+
+def _missing(old: dict[str, Any], new: dict[str, Any], path: KeyPath = ()) -> Iterator[Change]:
+    """The changes from the one to the other, in which something is missing."""
+    for key, value in old.items():
+        here = (*path, key)
+        if key not in new:
+            yield Unset(here, value)
+        elif here == _ENABLED and value != new[key]:
+            yield Remove(here, PLATFORM)
+        elif isinstance(value, dict):
+            yield from _missing(value, new[key], here)
+
+
+def _at(data: dict[str, Any], path: KeyPath) -> Any:  # noqa: ANN401 - any YAML value
+    """The value at a path, None when there is none.
+
+    Raises EditError when something on the way is not a mapping.
+    """
+    here: Any = data
+    for depth, key in enumerate(path):
+        if here is None:
+            return None
+        if not isinstance(here, dict):
+            raise yaml_edit.EditError(f"{'.'.join(path[:depth])} is not a mapping")
+        here = here.get(key)
+    return here
 
 
 class _Plan:
@@ -85,18 +185,8 @@ class _Plan:
         self.steps: list[Change] = []
 
     def at(self, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML value
-        """The value at a path, None when there is none.
-
-        Raises EditError when something on the way is not a mapping.
-        """
-        here: Any = self._data
-        for depth, key in enumerate(path):
-            if here is None:
-                return None
-            if not isinstance(here, dict):
-                raise yaml_edit.EditError(f"{'.'.join(path[:depth])} is not a mapping")
-            here = here.get(key)
-        return here
+        """See `_at`."""
+        return _at(self._data, path)
 
     def set(self, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - any YAML value
         """Set a key; mappings that are missing or empty above it are made with it."""
@@ -144,6 +234,8 @@ def _say(step: Change) -> list[str]:
             return [f"{path}: added {step.item}"]
         case Remove():
             return [f"{path}: removed {step.item}"]
+        case Unset():
+            return [f"{path}: removed" for path, _ in _leaves(path, step.value)]
         case Set():
             return [f"{path}: {yaml_edit.flow(value)}" for path, value in _leaves(path, step.value)]
 

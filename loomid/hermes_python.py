@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,8 @@ hermes = [d.version for d in m.distributions()
           if (d.metadata["Name"] or "").lower().startswith("hermes-agent")]
 print(json.dumps({"python": list(sys.version_info[:3]), "zmq": zmq, "why": why, "own_zmq": own,
                   "hermes": hermes[0] if hermes else None,
-                  "runs_hermes": u.find_spec("hermes_cli") is not None}))
+                  "runs_hermes": u.find_spec("hermes_cli") is not None,
+                  "aiohttp": u.find_spec("aiohttp") is not None}))
 """
 
 
@@ -59,6 +61,13 @@ class Interpreter:
     """Why it does not."""
     own_zmq: bool
     """It has a pyzmq of its own, which goes first."""
+    aiohttp: bool
+
+    @property
+    def minor(self) -> int | None:
+        """Of Hermes' 0.x, None where that is not known."""
+        numbers = re.match(r"0\.(\d+)", self.hermes_version or "")
+        return int(numbers[1]) if numbers else None
 
 
 def probe(python: Path, vendor: Path) -> Interpreter:
@@ -87,6 +96,7 @@ def probe(python: Path, vendor: Path) -> Interpreter:
         zmq=said["zmq"],
         no_zmq=said["why"],
         own_zmq=said["own_zmq"],
+        aiohttp=said["aiohttp"],
     )
 
 
@@ -130,6 +140,17 @@ def _interpreters_of(script: Path, depth: int) -> Iterator[Path]:
             if depth and Path(path) != script:
                 yield from _interpreters_of(Path(path), depth - 1)
     yield script.parent / "python"  # a launcher beside its interpreter
+
+
+def command(interpreter: Interpreter, environ: Mapping[str, str]) -> str:
+    """What to type for that Hermes' own command."""
+    python = interpreter.path
+    for name in _NAMES:
+        script = shutil.which(name, path=environ.get("PATH"))
+        if script is not None and python in _interpreters_of(Path(script), depth=3):
+            return name
+    beside = (python.with_name(name) for name in _NAMES)
+    return next((shlex.quote(str(one)) for one in beside if one.exists()), "hermes")
 
 
 def vendor_pyzmq(interpreter: Interpreter, vendor: Path) -> str:

@@ -127,7 +127,8 @@ async def _change(desk: Desk, wanted: str, may: Scopes | None) -> dict[str, Any]
     """Let a device do this and no more; None: revoke it."""
     try:
         known = [one.device for one in desk.devices()]
-        found = meant.device([{"device_id": d.device_id, "name": d.name} for d in known], wanted)
+        listed = [{"device_id": d.device_id, "name": d.name} for d in known]
+        found = meant.one(listed, "device", wanted)
     except meant.Unclear as error:
         return {"error": terminal.plain(str(error))}
     named = f"{terminal.plain(found['name'])} ({found['device_id']})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import stat
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -75,14 +76,20 @@ class Limits:
 
 def readable(home: str | Path) -> bool:
     """Whether there is a database that can be read; cheap, and takes no lock."""
+    return obstacle(home) is None
+
+
+def obstacle(home: str | Path) -> str | None:
+    """Why there is none; None: there is."""
     path = Path(home, FILE)
     try:
-        if not path.is_file():  # to open a pipe would wait for its writer
-            return False
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its writer
+            return f"{path}: not a file"
         with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
+            found = file.read(len(_MAGIC))
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return None if found == _MAGIC else f"{path}: not a database"
 
 
 class HermesDb:
@@ -102,19 +109,34 @@ def read(home: Path, work: Callable[[Reader], T]) -> T:
     if not readable(home):
         raise GatewayError("Hermes' database cannot be read.", reason="no_database")
     try:
-        with closing(_connect(home)) as line:
-            return work(Reader(line))
+        try:
+            return _read(home, work, "mode=ro")
+        except sqlite3.OperationalError as error:
+            if not (_is(error, sqlite3.SQLITE_CANTOPEN) and _at_rest(home)):
+                raise
+            # Written ahead, and nobody has it open: SQLite would make files beside it, which it
+            # may not in a home that is read-only for us.
+            return _read(home, work, "immutable=1")
     except sqlite3.DatabaseError as error:
-        reason = BUSY if _is_busy(error) else "no_database"
+        reason = BUSY if _is(error, sqlite3.SQLITE_BUSY) else "no_database"
         raise GatewayError("Hermes' database cannot be read.", reason=reason) from None
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+def _read(home: Path, work: Callable[[Reader], T], how: str) -> T:
+    with closing(_connect(home, how)) as line:
+        return work(Reader(line))
 
 
-def _connect(home: Path) -> sqlite3.Connection:
-    uri = f"file:{quote(str(home / FILE))}?mode=ro"
+def _is(error: sqlite3.Error, code: int) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == code
+
+
+def _at_rest(home: Path) -> bool:
+    return not any(Path(home, FILE + beside).exists() for beside in ("-wal", "-journal"))
+
+
+def _connect(home: Path, how: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(home / FILE))}?{how}"
     line = sqlite3.connect(uri, uri=True, timeout=0.0, isolation_level=None)
     line.row_factory = sqlite3.Row
     line.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -140,7 +162,7 @@ class Reader:
             try:
                 return self._line.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() >= give_up:
+                if not _is(error, sqlite3.SQLITE_BUSY) or time.monotonic() >= give_up:
                     raise
             # SQLite itself would look every 100 ms: too seldom, beside one who writes all the time.
             time.sleep(POLL_S)

@@ -1,11 +1,13 @@
-"""`loomictl hermes install`: puts the plugin into a Hermes home and enables it.
+"""`loomictl hermes install` and `uninstall`: the plugin into a Hermes home and enabled there,
+and out of it.
 
-Running it twice changes nothing the second time. Starts and stops no Hermes.
+Running one twice changes nothing the second time. Starts and stops no Hermes.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loomid import hermes_config, hermes_python
+from loomid import hermes_config, hermes_python, homes
 from loomid.hermes_config import InstallError, own, write_atomically
 from loomid.wire import PLATFORM
 
@@ -25,12 +27,12 @@ if TYPE_CHECKING:
 VENDOR = "_vendor"
 _NO_STREAMING = "display.platforms.loomi.streaming is left out, which Hermes 0.19 needs"
 _SUFFIXES = frozenset({".py", ".yaml"})
-__all__ = ["InstallError", "Installed", "hermes_home", "install", "plugin_files"]
+__all__ = ["InstallError", "Installed", "hermes_home", "install", "plugin_files", "uninstall"]
 
 
 def hermes_home(environ: Mapping[str, str]) -> Path:
     """The home that Hermes itself would use."""
-    return Path(environ.get("HERMES_HOME") or "~/.hermes").expanduser()
+    return Path(environ.get("HERMES_HOME") or homes.USUAL).expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,7 @@ def install(home: Path, python: Path | None, endpoint: str) -> Installed:
     `python` is the interpreter that runs Hermes (found when None), `endpoint` where
     loomid listens. Raises InstallError with one line for people.
     """
-    # What is run for it runs elsewhere. Not resolved: a link's own place is what counts.
-    home = Path(os.path.abspath(home))  # noqa: PTH100
-    if not home.is_dir():
-        raise InstallError(
-            f"there is no Hermes home at {home}: run Hermes once, or name it with --home"
-        )
-    plugin = home / "plugins" / PLATFORM
-    _check_ours(plugin)
+    home, plugin = _places(home)
     vendor = plugin / VENDOR
     notes: list[str] = []
     interpreter = _interpreter(home, python, vendor, notes)
@@ -64,8 +59,61 @@ def install(home: Path, python: Path | None, endpoint: str) -> Installed:
         home / "config.yaml", endpoint, edits_are_deltas=_edits_are_deltas(interpreter)
     )
     if done:
-        done = [*notes, *done, "Restart the Hermes gateway so that it loads the plugin."]
+        done = [*notes, *done, _restart(home, interpreter, "loads")]
     return Installed(done, _doubt(interpreter, named=python is not None))
+
+
+def uninstall(home: Path) -> list[str]:
+    """Take the plugin out of `home`, and out of its config.yaml what install has put there.
+
+    A line for each thing done, then for what stays. Raises InstallError.
+    """
+    home, plugin = _places(home)
+    interpreter = hermes_python.find(home, plugin / VENDOR, os.environ)
+    done, stays = hermes_config.restore(home / "config.yaml")
+    if plugin.is_dir():
+        try:
+            _delete(plugin)
+        except OSError as error:
+            raise InstallError(f"{plugin}: {error.strerror}") from None
+        done.append(f"{plugin}: removed")
+    own_folder = home / PLATFORM
+    if own_folder.is_dir():
+        stays.append(
+            f"{own_folder} stays: with it loomid knows this Hermes again; delete it at will"
+        )
+    return [*done, *stays, *([_restart(home, interpreter, "lets go of")] if done else [])]
+
+
+def _places(home: Path) -> tuple[Path, Path]:
+    """The home and the plugin's directory in it."""
+    # What is run for it runs elsewhere. Not resolved: a link's own place is what counts.
+    home = Path(os.path.abspath(home))  # noqa: PTH100
+    if not home.is_dir():
+        raise InstallError(
+            f"there is no Hermes home at {home}: run Hermes once, or name it with --home"
+        )
+    plugin = home / "plugins" / PLATFORM
+    _check_ours(plugin)
+    return home, plugin
+
+
+def _restart(home: Path, interpreter: Interpreter | None, and_it: str) -> str:
+    """What to do next, with the command for the Hermes that was found."""
+    told = f"Restart the Hermes gateway so that it {and_it} the plugin"
+    if interpreter is None or not interpreter.runs_hermes:
+        return f"{told}."
+    usual = Path(os.path.abspath(hermes_home(os.environ)))  # noqa: PTH100
+    where = "" if home == usual else f"HERMES_HOME={shlex.quote(str(home))} "
+    gateway = f"{where}{hermes_python.command(interpreter, os.environ)} gateway"
+    minor = interpreter.minor or 0
+    if minor >= 22 and not interpreter.aiohttp:
+        return (
+            f"{told}: {gateway} run --replace (in a terminal of its own, or as it was started:"
+            " without aiohttp this Hermes' own `gateway restart` fails)"
+        )
+    others = " (Hermes 0.20 stops the gateways of other homes with it: start them again)"
+    return f"{told}: {gateway} restart{others if minor == 20 else ''}"
 
 
 def plugin_files() -> dict[str, bytes]:
@@ -106,8 +154,7 @@ def _doubt(interpreter: Interpreter, *, named: bool) -> str | None:
 
 def _edits_are_deltas(interpreter: Interpreter) -> bool:
     """Up to 0.19 Hermes has no stream hooks: its own streaming is the only live text."""
-    numbers = (interpreter.hermes_version or "").split(".")
-    return len(numbers) > 1 and numbers[0] == "0" and numbers[1].isdigit() and int(numbers[1]) < 20
+    return interpreter.minor is not None and interpreter.minor < 20
 
 
 def _check_ours(plugin: Path) -> None:

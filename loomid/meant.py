@@ -1,4 +1,4 @@
-"""Which device or approval somebody means who need not write out its id."""
+"""Which device, gateway or approval somebody means who need not write out its id."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ def begins(name: str, wanted: str) -> bool:
     return bool(wanted) and (name.startswith(wanted) or bare.startswith(wanted))
 
 
-def device(devices: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
-    """The one device that an id, a name or the beginning of an id means. Raises Unclear."""
+def one(listed: Sequence[dict[str, Any]], kind: str, wanted: str) -> dict[str, Any]:
+    """The one device or gateway that an id, a name or the beginning of an id means.
+
+    Raises Unclear.
+    """
+    key = f"{kind}_id"
     # A phone may call itself what another one's id begins with: then it is not clear.
-    found = [d for d in devices if d["device_id"] == wanted] or [
-        d for d in devices if d["name"] == wanted or begins(d["device_id"], wanted)
+    found = [d for d in listed if d[key] == wanted] or [
+        d for d in listed if d["name"] == wanted or begins(d[key], wanted)
     ]
     if len(found) == 1:
         return found[0]
     if not found:
-        raise Missing(f"there is no device {wanted!r}; loomictl devices lists them")
-    fits = ", ".join(f"{d['device_id']} ({d['name']})" for d in found)
-    raise Unclear(f"{wanted!r} fits {len(found)} devices: {fits}")
+        raise Missing(f"there is no {kind} {wanted!r}; loomictl {kind}s lists them")
+    fits = ", ".join(f"{d[key]} ({d['name']})" for d in found)
+    raise Unclear(f"{wanted!r} fits {len(found)} {kind}s: {fits}")

@@ -1,5 +1,5 @@
 """What the owner may do with approvals and questions at the machine's own terminal (`loomictl`),
-and the audit.
+with gateways that are no more, and the audit.
 
 An answer from there takes the way of a phone's: the same claim, the same truth.
 """
@@ -18,7 +18,7 @@ from loomid.lmp.decisions import OWNER
 from loomid.vault import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from loomid.audit import Audit
     from loomid.hub import Execute
@@ -34,7 +34,8 @@ _DEVICE = Device(OWNER, OWNER, b"", 0, 0.0)
 
 
 class Owner:
-    """Answers the admin socket. `waiting`: what phones are asked at the moment, by id."""
+    """Answers the admin socket. `waiting`: what phones are asked at the moment, by id;
+    `forget` has a gateway forgotten (see farewell)."""
 
     def __init__(
         self,
@@ -42,11 +43,13 @@ class Owner:
         audit: Audit,
         execute: Execute,
         waiting: Callable[[], Mapping[str, Placed]],
+        forget: Callable[[str], Awaitable[None]],
     ) -> None:
         self._ledger = ledger
         self.audit = audit
         self._execute = execute
         self._waiting = waiting
+        self.forget = forget
 
     async def approvals(self) -> list[dict[str, Any]]:
         """Those that wait, oldest first, then the last that ended, newest first."""

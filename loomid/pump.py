@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from loomid.catchup import CatchUp
 from loomid.errors import LoomiError
-from loomid.lmp.facts import Arrival, Tick, Unheard
+from loomid.lmp.facts import Arrival, GatewayForgotten, Tick, Unheard
 from loomid.lmp.runs import Outcome, Runs
 from loomid.log import Batch
 
@@ -57,6 +57,8 @@ class Pump:
         self.runs: dict[str, Runs] = {}
         self.ready = asyncio.Event()
         """The stored facts are folded again: `runs` is what it was before the restart."""
+        self.farewells: dict[str, asyncio.Event] = {}
+        """Who waits until a gateway that is being forgotten is."""
         self._gateways = gateways
         self._log = log
         self._store = store
@@ -106,6 +108,9 @@ class Pump:
         for arrival in arrivals:
             timely = self._timely(arrival)
             batch.add(timely, self._fold(timely))
+            if type(arrival.fact) is GatewayForgotten:
+                for parts in (self.runs, self._ended, self._asked):
+                    parts.pop(arrival.gateway_id, None)
         if len(arrivals) < TAKE:
             self._tick(batch)
         if not batch:
@@ -118,6 +123,9 @@ class Pump:
         await self._log.commit(batch)
         for (gateway_id, boot), n in batch.acks.items():
             self._gateways.ack(gateway_id, boot, n)
+        for one in batch.forgotten:
+            if one.gateway_id in self.farewells:
+                self.farewells.pop(one.gateway_id).set()
 
     def _timely(self, arrival: Arrival) -> Arrival:
         """The arrival at its time in the fold."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loomid import hermes_words, processes, wire
+from loomid import hermes_words, homes, processes, wire
 from loomid.lmp import facts
-from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, GatewayUp
+from loomid.lmp.facts import Arrival, GatewayDown, GatewayForgotten, GatewayLost, GatewayUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,6 +46,8 @@ class GatewayState:
     home_key: str | None
     home: str | None
     """Its directory, if it is one of this machine."""
+    obstacle: str | None
+    """Why Hermes' database there could not be read when it came."""
     online: bool
     met: bool
     """It was online since our start; else `since` is when it came, before that."""
@@ -80,6 +82,7 @@ class Boot:
     delivered: int = 0  # highest number that became an arrival
     up: GatewayUp | None = None  # what it said of itself, to us or to a loomid before
     met: bool = False  # it said hello to us
+    obstacle: str | None = None  # why its database, on this machine, cannot be read
     peer: bytes | None = None  # where it was heard last
     first_at: float = 0.0
     since: float = 0.0
@@ -121,15 +124,16 @@ class Roster:
     # ── who ──
 
     def hello(
-        self, peer: bytes, hello: wire.Hello, now: float, *, readable: bool = False
+        self, peer: bytes, hello: wire.Hello, now: float, obstacle: str | None = ""
     ) -> tuple[Boot, list[Boot]]:
         """Whose hello it is (`replaced` if a newer process lives), and whom it replaced.
-        `readable`: there is a database of Hermes where it has its home."""
+        `obstacle`: why no database of Hermes can be read where it has its home."""
         key = hello.gateway_id, hello.boot
         boot = self._boots.get(key)
         if boot is None:
             boot = self._boots[key] = Boot(*key)
-        boot.up, boot.met, boot.peer = self._up(hello, readable), True, peer
+        boot.up, boot.met, boot.peer = self._up(hello, obstacle is None), True, peer
+        boot.obstacle = obstacle if boot.up.local else None
         boot.missed = boot.gone = 0
         boot.first_at = boot.first_at or now
         current = self._current.get(boot.gateway_id)
@@ -151,7 +155,7 @@ class Roster:
     def _up(self, hello: wire.Hello, readable: bool) -> GatewayUp:
         local = hello.pid_started > 0 and self.started(hello.pid) == hello.pid_started
         return GatewayUp(
-            name=hello.name,
+            name=hello.name or homes.name_of(hello.home),
             hermes_version=hello.hermes_version,
             shim_version=hello.shim_version,
             features=hello.features,
@@ -194,6 +198,19 @@ class Roster:
         """Processes of a gateway that live but do not speak for it."""
         boots = self._boots.values()
         return [b for b in boots if b.gateway_id == gateway_id and b.replaced and b.online]
+
+    def forget(self, gateway_id: str, name: str, now: float) -> bool:
+        """Know nothing of a gateway any more, until it says hello again; False: it is online."""
+        boots = [boot for boot in self._boots.values() if boot.gateway_id == gateway_id]
+        if any(boot.online for boot in boots):
+            return False
+        for boot in boots:
+            if not boot.lost:
+                self._lose(boot, now)
+            del self._boots[gateway_id, boot.boot]
+        self._current.pop(gateway_id, None)
+        self._arrive(Boot(gateway_id, ""), 0, now, now, GatewayForgotten(name))
+        return True
 
     def states(self) -> list[GatewayState]:
         """Every gateway that ever said hello."""
@@ -351,6 +368,7 @@ def _state(boot: Boot) -> GatewayState:
         up.features,
         up.home_key,
         up.home if up.home and up.local else None,
+        boot.obstacle or None,
         boot.online,
         boot.met,
         boot.since,

@@ -53,6 +53,8 @@ class Rows:
         field(default_factory=list)
     )
     """n, t, at, kind, body of what replaces the facts of gateway_id, tag, boot, from n, to n"""
+    forgotten: list[tuple[str, str, float]] = field(default_factory=list)
+    """gateway_id, name, at"""
     undo_after: int | None = None
     abandoned: bool = False
 
@@ -68,6 +70,7 @@ class Rows:
             ended=[pair for pair in batch.release if not pair[1].startswith(NOT_A_TURN)],
             acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
             tasks=[astuple(task) for task in batch.tasks],
+            forgotten=[(one.gateway_id, one.fact.name, one.at) for one in batch.forgotten],
             merges=[
                 (
                     (a.n, a.t, a.at, a.kind, facts.dump(a.fact)),

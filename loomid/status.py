@@ -49,7 +49,7 @@ class Status:
             "state_dir": str(self._config.state_dir),
             "runtime_dir": str(self._config.runtime_dir),
             "hermes_endpoint": self._config.hermes_endpoint,
-            "gateways": self._known_gateways(),
+            "gateways": self.known_gateways(),
             "incompatible": self._gateways.incompatible(),
             "devices": [device_json(one) for one in hub.desk.devices()],
             "pending_approvals": len(self._events.projection.pending(frames.ApprovalRequired)),
@@ -65,7 +65,7 @@ class Status:
             },
         }
 
-    def _known_gateways(self) -> list[dict[str, Any]]:
+    def known_gateways(self) -> list[dict[str, Any]]:
         told: list[Any] = [event.payload for event in self._events.projection.gateways()]
         # Of one that is not back since our start, only an earlier loomid can know when it went.
         gone = {
@@ -73,7 +73,7 @@ class Status:
             for one in told
             if not one.online and one.since < self._begun_at
         }
-        return [
+        here = [
             {
                 "gateway_id": state.gateway_id,
                 "name": state.name,
@@ -83,9 +83,27 @@ class Status:
                 "shim_version": state.shim_version,
                 "pid": state.pid if state.online else None,
                 "features": list(state.features),
+                "home": state.home,
+                "unreadable": state.obstacle if state.online else None,
             }
             for state in self._gateways.states()
         ]
+        # One that was away for hundreds of processes of others is known to phones alone.
+        known = {one["gateway_id"] for one in here}
+        fields = ("gateway_id", "name", "since", "hermes_version", "shim_version")
+        rest: dict[str, Any] = {
+            "online": False,
+            "pid": None,
+            "features": [],
+            "home": None,
+            "unreadable": None,
+        }
+        here += [
+            {field: getattr(one, field) for field in fields} | rest
+            for one in told
+            if one.gateway_id not in known
+        ]
+        return here
 
 
 def gateway_infos(events: Log) -> list[GatewayInfo]:
@@ -98,6 +116,7 @@ def gateway_infos(events: Log) -> list[GatewayInfo]:
             online=one.online,
             hermes_version=one.hermes_version,
             capabilities=one.capabilities,
+            home_channel=one.home_channel,
         )
         for one in told
     ]

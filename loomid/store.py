@@ -14,13 +14,15 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from loomid import ledger, wal
+from loomid import audit, ledger, wal
+from loomid.audit import Deed
 from loomid.database import Line, as_startup_error, migrate, prepare
 from loomid.durable import Durable
 from loomid.errors import StateError
 from loomid.health import Health
 from loomid.ledger import Ledger
 from loomid.lmp import facts
+from loomid.lmp.decisions import OWNER
 from loomid.lmp.facts import Arrival
 from loomid.tidy import Tidy
 
@@ -303,6 +305,11 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many = connection.executemany
     if rows.undo_after is not None:
         connection.execute("DELETE FROM event WHERE position > ?", (rows.undo_after,))
+    for gateway_id, name, at in rows.forgotten:
+        for table in ("fact", "ended", "ack", "task"):
+            sql = f"DELETE FROM {table} WHERE gateway_id = ?"  # noqa: S608 - our own tables
+            connection.execute(sql, (gateway_id,))
+        audit.write(connection, Deed(at, OWNER, "gateway.forgotten", gateway_id, {"name": name}))
     _insert_events(connection, rows.events)
     gone = [(kind, name) for kind, name, position in rows.live if not position]
     many("INSERT OR REPLACE INTO live VALUES (?, ?, ?)", [row for row in rows.live if row[2]])

@@ -32,6 +32,6 @@ def valid_json_text(raw: str) -> str:
     return _ESCAPES.sub(lambda found: found[1] or r"\ufffd", raw) if "\\u" in raw else raw
 
 
-def short(name: str) -> str:
+def short(name: str, most: int = 64) -> str:
     """For logs: what a peer calls itself, made harmless."""
-    return "".join(c if c.isprintable() else "?" for c in name[:64])
+    return "".join(c if c.isprintable() else "?" for c in name[:most])

@@ -136,6 +136,7 @@ class Hello:
     boot: str
     pid: int
     name: str
+    """What its owner calls it; empty: nothing."""
     hermes_version: str
     shim_version: str
     hooks: list[str]

@@ -52,7 +52,15 @@ class Remove:
     item: str
 
 
-Change = Set | Append | Remove
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """Take the key at `path` away; `value` is what it has, for whoever tells of it."""
+
+    path: tuple[str, ...]
+    value: Any
+
+
+Change = Set | Append | Remove | Unset
 
 
 def load(text: str) -> dict[str, Any]:
@@ -82,6 +90,8 @@ def change(data: dict[str, Any], step: Change) -> dict[str, Any]:
             parent[last].append(step.item)
         case Remove():
             parent[last] = [item for item in parent[last] if item != step.item]
+        case Unset():
+            del parent[last]
     return data
 
 
@@ -149,6 +159,8 @@ def _apply(text: str, step: Change) -> str:
             return _append(text, parent, _value(parent, step.path[-1]), step.item)
         case Remove():
             return _remove(text, _value(parent, step.path[-1]), step.item)
+        case Unset():
+            return _unset(text, parent, step.path[-1])
 
 
 def _value(node: Node | None, key: str) -> Any:  # noqa: ANN401 - ruamel's nodes are untyped
@@ -263,6 +275,30 @@ def _remove(text: str, node: CollectionNode, item: str) -> str:
         if not node.flow_style:
             text = _drop_blank_line(text, start)
     return text
+
+
+def _unset(text: str, parent: Any, key: str) -> str:  # noqa: ANN401 - ruamel's nodes are untyped
+    """Take a key out of a mapping with the lines it has to itself; comments elsewhere stay."""
+    pairs = parent.value if isinstance(parent, MappingNode) else ()
+    i = next((i for i, (node, _) in enumerate(pairs) if node.value == key), None)
+    if i is None:  # merged in from elsewhere
+        raise EditError(_TOO_HARD)
+    begin, end = pairs[i][0].start_mark.index, _pair_end(pairs[i])
+    before = ""
+    if not parent.flow_style:
+        line = text.rfind("\n", 0, begin) + 1
+        before, begin, end = text[line:begin], line, _line_end(text, end)
+    elif i + 1 < len(pairs):
+        end = pairs[i + 1][0].start_mark.index
+    elif i:
+        begin = _pair_end(pairs[i - 1])
+    if before.strip() or "#" in text[begin:end]:
+        raise EditError(_TOO_HARD)
+    return text[:begin] + text[end:]
+
+
+def _pair_end(pair: tuple[Node, Node]) -> int:
+    return _end(pair[1], pair[0].end_mark.index)
 
 
 def _item_span(text: str, node: CollectionNode, i: int, shift: int) -> tuple[int, int]:

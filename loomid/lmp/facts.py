@@ -49,6 +49,13 @@ class GatewayLost:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayForgotten:
+    """The owner wants nothing to be known of this gateway any more; all its boots are lost."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed. Stored only when it caused an event."""
 
@@ -86,6 +93,7 @@ LOCAL: dict[str, type[Any]] = {
     "gateway.up": GatewayUp,
     "gateway.down": GatewayDown,
     "gateway.lost": GatewayLost,
+    "gateway.forgotten": GatewayForgotten,
     "tick": Tick,
     "unheard": Unheard,
     "deltas": Deltas,

@@ -274,6 +274,15 @@ class GatewayStatus(Payload, frozen=True, kw_only=True):
     since: float
     capabilities: list[str] | UnsetType = UNSET
     """What it can do beyond messages, runs and approvals; absent: nothing."""
+    home_channel: str | UnsetType = UNSET
+    """The task of what its Hermes sends without naming a chat."""
+
+
+class GatewayForgotten(Payload, frozen=True, kw_only=True):
+    """The owner removed it from what is known."""
+
+    gateway_id: str
+    name: str
 
 
 class TaskUpdated(Payload, frozen=True, kw_only=True):
@@ -296,6 +305,7 @@ EVENTS: dict[str, type[Payload]] = {
     "approval.resolved": ApprovalResolved,
     "notification": Notification,
     "gateway.status": GatewayStatus,
+    "gateway.forgotten": GatewayForgotten,
     "task.updated": TaskUpdated,
     **file_frames.EVENTS,
     **question_frames.EVENTS,

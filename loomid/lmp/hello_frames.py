@@ -15,6 +15,7 @@ class GatewayInfo(Payload, frozen=True, kw_only=True):
     online: bool
     hermes_version: str
     capabilities: list[str] | UnsetType = UNSET
+    home_channel: str | UnsetType = UNSET
 
 
 class Heartbeat(Payload, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ _MARKS: dict[type[frames.Payload], tuple[str, bool]] = {
     frames.QuestionRequired: ("question", True),
     frames.QuestionResolved: ("question", False),
     frames.GatewayStatus: ("gateway", True),
+    frames.GatewayForgotten: ("gateway", False),
 }
 
 
@@ -107,8 +108,10 @@ class Projection:
         change = mark(event)
         if change is None:
             self._show(event, position)
-        elif change.kind == "gateway":
+        elif change.kind == "gateway" and change.alive:
             self._gateways[change.id] = event
+        elif change.kind == "gateway":
+            self._gateways.pop(change.id, None)
         elif change.kind == "run":
             self._runs.pop(change.id, None)
             if change.alive:
@@ -144,6 +147,10 @@ class Projection:
                 run.shown.pop(("tool", iteration, call_id), None)
             case _:
                 pass
+
+    def gateway(self, gateway_id: str) -> Event | None:
+        """The last `gateway.status` of one."""
+        return self._gateways.get(gateway_id)
 
     def gateways(self) -> list[Event]:
         """The last `gateway.status` of each gateway."""

@@ -6,11 +6,20 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from loomid import wire
-from loomid.lmp import ids
+from loomid.lmp import frames, ids
 from loomid.lmp.asking import Asking
 from loomid.lmp.asks import ASKED_RACE_S, Asked, AskView, Done
 from loomid.lmp.endings import CANCELLED
-from loomid.lmp.facts import Arrival, FileTaken, GatewayDown, GatewayLost, GatewayUp, Tick, Unheard
+from loomid.lmp.facts import (
+    Arrival,
+    FileTaken,
+    GatewayDown,
+    GatewayForgotten,
+    GatewayLost,
+    GatewayUp,
+    Tick,
+    Unheard,
+)
 from loomid.lmp.folding import Alarms, Folding, Outcome, TaskSeen, tag_of
 from loomid.lmp.handed import Handed
 from loomid.lmp.host import BOOTS, Host
@@ -42,7 +51,7 @@ class Runs:
         self._turns = Roll(self._host, ended)
         self._sends = Sends(self._host)
         self._handed = Handed(self._host)
-        self._status = Status(gateway_id, self._host.retention)
+        self._status = Status(self._host)
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._alarms = Alarms()
         self._asking = Asking(self._host, self._turns, self._alarms)
@@ -205,6 +214,10 @@ class Runs:
         if len(self._lost) > BOOTS:
             self._release(out, f"~lost:{self._lost.popitem(last=False)[0]}")
 
+    def _gateway_forgotten(self, out: Folding, fact: GatewayForgotten) -> None:
+        """All that it did is over by now (see Roster.forget); whoever folds lets go of the rest."""
+        out.emit(frames.GatewayForgotten(gateway_id=self._gateway_id, name=fact.name))
+
     def _unheard(self, out: Folding, _fact: Unheard) -> None:
         for turn in self._turns:
             turn.unheard(out)
@@ -320,6 +333,7 @@ _TAKE: dict[type, Callable[..., None]] = {
     GatewayUp: Runs._gateway_up,
     GatewayDown: Runs._gateway_down,
     GatewayLost: Runs._gateway_lost,
+    GatewayForgotten: Runs._gateway_forgotten,
     Unheard: Runs._unheard,
     wire.Injected: Runs._injected,
     wire.ProcessingStarted: Runs._processing_started,

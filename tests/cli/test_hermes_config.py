@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from ruamel.yaml import YAML
 
 from loomid import yaml_edit
-from loomid.hermes_config import InstallError, plan, update
+from loomid.hermes_config import InstallError, leave, plan, restore, update
 
 ENDPOINT = "ipc:///run/loomid/hermes.sock"
 WANTED = {
@@ -229,6 +229,90 @@ def test_a_byte_order_mark_stays(config):
     assert load(text.removeprefix("\ufeff")) == {"a": 1, **WANTED}
 
 
+# ── and out again ───────────────────────────────────────────────────────────
+
+TAKEN = [
+    "",
+    "# mine\n",
+    REAL,
+    REAL.replace("\n", "\r\n"),
+    "\ufeffa: 1\n",
+    "plugins:\n- 1\n",
+    "plugins:\n  enabled:\n  - a\n  disabled: []\nplatforms:\n  telegram:\n    enabled: true\n",
+    "plugins: {enabled: [a]}\nplatforms: {other: {x: 1}}\ndisplay: {skin: x, platforms: {a: {}}}\n",
+    "display:\n  platforms:\n    telegram: {tool_progress: all}\n\n# what follows\nz: 1\n",
+    "a: |\n  loomi:\n    enabled: true\nb: 1 # last\n",
+]
+
+
+@pytest.mark.parametrize("text", TAKEN)
+@pytest.mark.parametrize("release", [19, 22])
+def test_what_was_put_in_is_taken_out_to_the_byte(config, text, release):
+    config.write_bytes(text.encode())
+    try:
+        put_in = update(config, ENDPOINT, edits_are_deltas=release == 19)
+    except InstallError:
+        assert text.startswith("plugins:\n- 1")
+        put_in = []
+        with pytest.raises(InstallError, match="not a mapping"):
+            restore(config)
+    else:
+        lines, stays = restore(config)
+        assert len(lines) == len(put_in)
+        assert stays == []
+        assert restore(config) == ([], [])
+    assert config.read_bytes().decode() == text
+
+
+def test_a_home_without_a_config_stays_one(config):
+    assert restore(config) == ([], [])
+    assert not config.exists()
+
+
+def test_what_the_user_has_changed_stays_and_is_named(config):
+    config.write_text(
+        "plugins: {enabled: [loomi, b], stream_reasoning_deltas: false}\n"
+        "platforms:\n  loomi:\n    enabled: true\n    home_channel: {chat_id: mine}\n"
+        "    extra: {endpoint: 'ipc:///x', name: Work}\n"
+        "display: {platforms: {loomi: {tool_progress: all, busy_ack_detail: false}}}\n"
+    )
+    lines, stays = restore(config)
+    assert load(config.read_text()) == {
+        "plugins": {"enabled": ["b"], "stream_reasoning_deltas": False},
+        "platforms": {"loomi": {"home_channel": {"chat_id": "mine"}, "extra": {"name": "Work"}}},
+        "display": {"platforms": {"loomi": {"tool_progress": "all"}}},
+    }
+    assert lines == [
+        "config.yaml: plugins.enabled: removed loomi",
+        "config.yaml: platforms.loomi.enabled: removed",
+        "config.yaml: platforms.loomi.extra.endpoint: removed",
+        "config.yaml: display.platforms.loomi.busy_ack_detail: removed",
+    ]
+    named = [line.removeprefix("config.yaml: ").partition(" stays")[0] for line in stays]
+    assert named == [
+        "plugins.stream_reasoning_deltas",
+        "platforms.loomi.home_channel.chat_id",
+        "platforms.loomi.extra.name",
+        "display.platforms.loomi.tool_progress",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "platforms:\n  loomi:\n    enabled: true  # it is mine\n",
+        "base: &b {enabled: true}\nplatforms:\n  loomi:\n    <<: *b\n    x: 1\n",
+        "platforms: {loomi: {enabled: true, # why\n x: 1}}\n",
+        "platforms: [a]\n",
+    ],
+)
+def test_what_cannot_be_taken_out_is_left_alone(config, text):
+    config.write_text(text)
+    with pytest.raises(InstallError, match="nothing was changed there"):
+        restore(config)
+    assert config.read_text() == text
+
+
 # ── any file ────────────────────────────────────────────────────────────────
 
 COMMENT = st.sampled_from(["", "", "  # why: [x] {y}", " #"])
@@ -274,6 +358,35 @@ def test_any_file_is_edited_without_a_loss_or_left_alone(body, newline):
     rest = edited
     for line in was:
         comment = line[line.index("#") :] if "#" in line else line
+        assert comment in rest
+        rest = rest[rest.index(comment) + len(comment) :]
+
+
+def full(data):
+    """Without nulls and what is empty."""
+    if not isinstance(data, dict):
+        return data
+    inner = {key: full(value) for key, value in data.items()}
+    return {key: value for key, value in inner.items() if value not in (None, {}, [])}
+
+
+@given(blocks(["plugins", "platforms", "display", "model"]), st.booleans())
+def test_any_file_is_as_before_when_it_is_taken_out(body, streams):
+    text = "base: &anchor {k: v}\n" + body
+    try:
+        edited = yaml_edit.edit(text, plan(load(text), ENDPOINT, streams))
+        back = yaml_edit.edit(edited, leave(load(edited)))
+    except yaml_edit.EditError:
+        return
+    was, found = load(text), load(back)
+    for data in (was, found):  # the one value that install replaces
+        if full(data.get("platforms") or {}).get("loomi"):
+            data["platforms"]["loomi"].pop("enabled", None)
+    assert full(found) == full(was)
+    assert leave(found) == []
+    comments = [line[line.index("#") :] for line in text.splitlines() if "#" in line]
+    rest = back
+    for comment in comments:
         assert comment in rest
         rest = rest[rest.index(comment) + len(comment) :]
 

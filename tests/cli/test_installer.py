@@ -199,18 +199,20 @@ def test_says_when_no_wheel_can_be_had(home, bare, monkeypatch):
 # ── finding Hermes ──────────────────────────────────────────────────────────
 
 
-def make_hermes(venv_dir):
+def make_hermes(venv_dir, version="0.19.3", name="hermes", *, aiohttp=True):
     """An environment that looks like one with Hermes in it; returns its script's path."""
     venv.create(venv_dir, with_pip=False)
     python = venv_dir / "bin" / "python"
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = Path(subprocess.check_output([python, "-c", code], text=True).strip())
     (site / "hermes_cli.py").write_text("")
-    (site / "hermes_agent_x-0.19.3.dist-info").mkdir()
-    (site / "hermes_agent_x-0.19.3.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: hermes-agent-x\nVersion: 0.19.3\n"
+    if aiohttp:
+        (site / "aiohttp.py").write_text("")
+    (site / f"hermes_agent_x-{version}.dist-info").mkdir()
+    (site / f"hermes_agent_x-{version}.dist-info" / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: hermes-agent-x\nVersion: {version}\n"
     )
-    script = venv_dir / "bin" / "hermes"
+    script = venv_dir / "bin" / name
     script.write_text(f"#!{python}\nimport hermes_cli\n")
     script.chmod(0o755)
     return script
@@ -261,6 +263,104 @@ def test_a_python_with_hermes_is_no_doubt(home, tmp_path):
     installed = installer.install(home, python, ENDPOINT)
     assert installed.doubt is None
     assert any("display.platforms.loomi.streaming: true" in line for line in installed.done)
+
+
+# ── what to do next ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "aiohttp", "said"),
+    [
+        ("0.19.3", "hermes", False, "hermes gateway restart"),
+        (
+            "0.20.1.2",
+            "hermesx",
+            False,
+            "hermesx gateway restart (Hermes 0.20 stops the gateways",
+        ),
+        ("0.22.2.post1", "hermes", True, "hermes gateway restart"),
+        ("0.22.2.post1", "hermes", False, "hermes gateway run --replace (in a terminal"),
+        ("1.0", "hermes", False, "hermes gateway restart"),
+    ],
+)
+def test_the_command_that_restarts_this_hermes(
+    home, tmp_path, monkeypatch, version, name, aiohttp, said
+):
+    script = make_hermes(tmp_path / "hv", version, name, aiohttp=aiohttp)
+    told = "Restart the Hermes gateway so that it loads the plugin: "
+    last = install(home, script.with_name("python"), ENDPOINT)[-1]
+    assert last.startswith(f"{told}HERMES_HOME='{home}' {script.parent}/{said}")
+    assert last.endswith(("restart", "again)", "fails)"))
+    monkeypatch.setenv("PATH", str(script.parent))
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    (home / "config.yaml").unlink()
+    assert install(home, None, ENDPOINT)[-1].startswith(f"{told}{said}")
+
+
+def test_without_hermes_no_command_is_named(home):
+    assert install(home, ME, ENDPOINT)[-1].endswith("loads the plugin.")
+
+
+# ── and out again ───────────────────────────────────────────────────────────
+
+
+def test_uninstall_leaves_the_home_as_it_was(home, tmp_path, monkeypatch):
+    script = make_hermes(tmp_path / "hv")
+    monkeypatch.setenv("PATH", str(script.parent))
+    (home / "plugins" / "other").mkdir(parents=True)
+    (home / "plugins" / "other" / "plugin.yaml").write_text("name: other\n")
+    (home / "config.yaml").write_text("# mine\nmodel: x\n")
+    before = tree(home)
+    install(home, script.with_name("python"), ENDPOINT)
+    (home / "plugins" / "loomi" / "__pycache__").mkdir(exist_ok=True)
+    (home / "loomi").mkdir()
+    (home / "loomi" / "gateway_id").write_text("abc")
+    command = ("hermes", "uninstall", "--home", str(home))
+    done = loomictl(None, *command, home=tmp_path, PATH=str(script.parent))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "config.yaml: platforms.loomi.enabled: removed" in lines
+    assert f"{home}/plugins/loomi: removed" in lines
+    assert lines[-1].startswith("Restart the Hermes gateway so that it lets go of the plugin: ")
+    assert lines[-1].endswith("hermes gateway restart")
+    left = {name: content for name, (_, content) in tree(home).items()}
+    assert left == {name: content for name, (_, content) in before.items()} | {
+        "loomi/gateway_id": b"abc"
+    }
+    assert not (home / "plugins" / "loomi").exists()
+    (home / "loomi" / "gateway_id").unlink()
+    (home / "loomi").rmdir()
+    again = loomictl(None, *command, home=tmp_path)
+    assert again.stdout == "Nothing of the plugin is there; nothing was changed.\n"
+
+
+def test_uninstall_removes_nothing_when_the_config_cannot_be_edited(home):
+    install(home, ME, ENDPOINT)
+    (home / "config.yaml").write_text("a: [1\n")
+    with pytest.raises(InstallError, match="nothing was changed there"):
+        installer.uninstall(home)
+    assert (home / "plugins" / "loomi" / "wire.py").exists()
+
+
+@pytest.mark.parametrize("what", ["link", "other"])
+def test_uninstall_leaves_what_is_not_ours(home, tmp_path, what):
+    plugin = home / "plugins" / "loomi"
+    plugin.parent.mkdir()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "plugin.yaml").write_text("name: loomi\n")
+    if what == "link":
+        plugin.symlink_to(theirs)
+    else:
+        theirs.rename(plugin)
+    with pytest.raises(InstallError, match="run this again"):
+        installer.uninstall(home)
+    assert (plugin / "plugin.yaml").exists()
+
+
+def test_uninstall_where_there_is_no_home(tmp_path):
+    with pytest.raises(InstallError, match="no Hermes home"):
+        installer.uninstall(tmp_path / "nowhere")
 
 
 def test_the_home_that_hermes_would_use(monkeypatch):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomid.lmp import requests
+from loomid.lmp import envelope, requests
 from loomid.lmp.runs import Runs
+from loomid.status import gateway_infos
 from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of
 from tests.support.waiting import until
 
@@ -54,6 +55,24 @@ async def test_the_home_task_takes_messages(side: Side, host: Host) -> None:
     assert home == side.task_id(key_of("home"))
     await side.ask("session.send", text="hi", request_id="r1", task_id=home)
     assert host.commands[0].args["chat_id"] == "home"
+
+
+async def test_each_gateway_has_a_home_task_where_its_scheduled_jobs_report(
+    side: Side, host: Host, make_host: Callable[..., Host]
+) -> None:
+    other = await side.online(make_host("gw2"))
+    await until(lambda: len(side.log.projection.gateways()) == 2)
+    told = {one.gateway_id: one.home_channel for one in gateway_infos(side.log)}
+    assert told["gw1"] == side.commands.home_task()
+    sent = {"chat_id": "home", "text": "Backup: done", "reply_to": None}
+    sent |= {"session_key": key_of("home"), "message_id": "m1", "metadata": {"job_id": "j1"}}
+    after = side.log.visible
+    other.link.emit("sent", sent)
+    await until(lambda: side.log.visible > after)
+    (entry,) = side.log.read(after, 9)
+    frame, _ = envelope.decode_server(envelope.render(entry.position, entry.parts))
+    assert (frame.type, frame.task_id) == ("notification", told["gw2"])
+    assert told["gw2"] != told["gw1"]
 
 
 async def test_the_home_task_is_known_without_its_gateway(

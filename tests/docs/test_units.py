@@ -5,14 +5,22 @@ import configparser
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.support import samples
+from tests.support.answering import Host, key_of
+from tests.support.confined import behind
 from tests.support.daemon import Daemon
+from tests.support.handing import handed
+from tests.support.hermes_home import Home
 from tests.support.main_job import demo_agent, main_job
+from tests.support.phone import Phone
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
@@ -121,6 +129,51 @@ async def test_it_does_its_work_with_the_calls_that_the_unit_leaves(analyze, uni
             await main_job(daemon, daemon.url)
         assert await asyncio.to_thread(daemon.stop) == 0
     finally:
+        daemon.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+async def test_the_system_service_reads_hermes_home_and_gets_its_files(tmp_path):
+    """Its history, also while Hermes is stopped, and what the agent hands over by a link."""
+    hermes = Home(tmp_path / "hermes", "19", journal="wal")
+    hermes.session("s1", key_of("c1"))
+    hermes.say("hello", "hi there")
+    (hermes.folder / "report.pdf").write_bytes(samples.PDF)
+    daemon = Daemon(tmp_path)
+    daemon.state_dir.mkdir(mode=0o700)
+    daemon.wrap = behind(str(SYSTEM), hermes.folder, daemon.state_dir)
+    host = Host(daemon.runtime_dir / "hermes.sock", home=str(hermes.folder))
+    session = {"id": "s1", "session_key": key_of("c1"), "source": "loomi"}
+    host.sessions = [session | {"started_at": 1_000.0, "last_active": 1_007.0}]
+    try:
+        with closing(sqlite3.connect(hermes.path)) as held:  # Hermes is at work
+            held.execute("SELECT count(*) FROM messages").fetchone()
+            await asyncio.to_thread(daemon.start)
+            host.link.start()
+            phone = Phone(daemon.url)
+            code = (await asyncio.to_thread(daemon.pair))["qr"]
+            async with phone.connect(code["token"]) as connection:
+                status = await connection.wait_type("gateway.status")
+                assert "history" in status.payload["capabilities"]
+                (task,) = (await connection.request("task.list", request_id="r1")).payload["tasks"]
+                asked = {"task_id": task["task_id"]}
+                seen = await connection.request("task.history", request_id="r2", **asked)
+                assert len(seen.payload["turns"]) == 1
+                copy = daemon.state_dir / "inbox" / "out-1"
+                copy.parent.mkdir(exist_ok=True)
+                os.link(hermes.folder / "report.pdf", copy)
+                host.link.emit("file.sent", handed("out-1", copy, ours=True))
+                told = await connection.wait_type("run.attachment")
+                assert told.payload["media_type"] == "application/pdf"
+        assert not hermes.path.with_name("state.db-wal").exists()  # Hermes stopped
+        async with phone.connect() as connection:
+            again = await connection.request("task.history", request_id="r3", **asked)
+            assert again.payload["turns"] == seen.payload["turns"]
+        assert (await asyncio.to_thread(daemon.status))["gateways"][0]["unreadable"] is None
+        assert not copy.exists()
+        assert (hermes.folder / "report.pdf").exists()
+    finally:
+        host.link.stop(0.1)
         daemon.close()
 
 

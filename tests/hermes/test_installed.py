@@ -6,7 +6,8 @@ from io import StringIO
 import pytest
 from ruamel.yaml import YAML
 
-from loomid.installer import install
+from loomid.installer import install, uninstall
+from tests.support.hermes import until
 from tests.support.peer import inject
 
 pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
@@ -29,7 +30,7 @@ def plain_home(gateway):
     return text
 
 
-def test_an_installed_plugin_links_and_tells(own, monkeypatch):
+def test_an_installed_plugin_links_and_tells_and_leaves_nothing(own, monkeypatch):
     gateway, peer = own()
     text = plain_home(gateway)
     monkeypatch.setenv("PATH", f"{gateway.release.python().parent}:/usr/bin:/bin")
@@ -54,3 +55,22 @@ def test_an_installed_plugin_links_and_tells(own, monkeypatch):
     edits = peer.all("edited", at)
     assert bool(edits) is not gateway.release.streams, "only 0.19 needs streaming edits"
     assert install(gateway.home, None, peer.endpoint).done == []
+
+    gateway.stop()
+    seen = len(gateway.log)
+    done = uninstall(gateway.home)
+    name = "hermesx" if gateway.release.name == "20" else "hermes"
+    assert f" {name} gateway " in done[-1]
+    left = YAML(typ="safe").load(gateway.home / "config.yaml")  # Hermes has written it anew
+    before = YAML(typ="safe").load(text)
+    assert {key: left.get(key) for key in before} == before, done
+    for place in ("plugins", "platforms", "display"):
+        assert "loomi" not in str(left.get(place)), done
+    assert not (gateway.home / "plugins" / "loomi").exists()
+    hellos = len(peer.hellos)
+    gateway.start(ready=False)
+    # What Hermes says of each chat that was ours; README tells that it is harmless.
+    until(lambda: "Skipping invalid routing entry" in gateway.log[seen:], 60, "it starts")
+    assert "'loomi' is not a valid Platform" in gateway.log[seen:]
+    assert gateway.process.poll() is None
+    assert len(peer.hellos) == hellos

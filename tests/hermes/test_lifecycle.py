@@ -32,6 +32,7 @@ def test_hello(gateway: Gateway, peer: Peer) -> None:
     assert hello.pid_started > 0
     assert hello.hermes_version.startswith(f"0.{gateway.release.name}")
     assert hello.home_key == key_of("home")
+    assert hello.name == ""
     assert ("stream" in hello.features) == gateway.release.streams
     assert ("edits" in hello.features) != gateway.release.streams
     assert ("on_stream_delta" in hello.hooks) == gateway.release.streams
@@ -56,7 +57,7 @@ def test_messages_are_held_until_restored_and_keep_their_order(own: Make) -> Non
 
 
 def test_restart_is_another_boot_of_the_same_gateway(own: Make) -> None:
-    gateway, peer = own()
+    gateway, peer = own(config={"platforms": {"loomi": {"extra": {"name": "Work"}}}})
     gateway.start()
     peer.until(lambda: peer.hellos, 10)
     first = peer.hellos[-1]
@@ -65,6 +66,7 @@ def test_restart_is_another_boot_of_the_same_gateway(own: Make) -> None:
     gateway.start()
     second = peer.until(lambda: peer.hellos[-1].boot != first.boot and peer.hellos[-1], 20)
     assert second.gateway_id == first.gateway_id
+    assert second.name == "Work"
     gateway.kill()
 
 

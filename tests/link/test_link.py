@@ -53,14 +53,14 @@ async def test_a_disk_that_hangs_holds_up_its_own_gateway_alone(
     path, shim_of, tmp_path, monkeypatch
 ):
     """Whether its database can be read is looked at in a thread, once however often it calls."""
-    looked, goes_on, readable = [], threading.Event(), hermesdb.readable
+    looked, goes_on, obstacle = [], threading.Event(), hermesdb.obstacle
 
     def slow(home):
         looked.append(home)
         goes_on.wait(20.0)
-        return readable(home)
+        return obstacle(home)
 
-    monkeypatch.setattr(hermesdb, "readable", slow)
+    monkeypatch.setattr(hermesdb, "obstacle", slow)
     Home(tmp_path / "home")
     slow_one = shim_of(home=str(tmp_path / "home"))
     async with daemon(path) as it:

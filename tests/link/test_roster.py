@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hypothesis import given, strategies as st
@@ -247,3 +248,19 @@ def test_processes_without_end_are_refused():
         roster.tick(1.0)
     assert roster.objection(wire.Hello(1, "g", "b", 0, "G", "0.22", "0.1", [])) is None
     assert len(roster.states()) < MAX_BOOTS
+
+
+def test_a_gateway_without_a_name_is_called_by_machine_and_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    host = os.uname().nodename
+    for home, name in {
+        "/home/ann/.hermes": host,
+        "/home/ann/.hermes/profiles/work": f"{host}/work",
+        "/srv/.hermes-two": f"{host}/hermes-two",
+        "": host,
+    }.items():
+        for said in ("", "Work"):
+            roster = Roster({})
+            hello = wire.Hello(1, "g", "b", 1, said, "0.22", "0.1", [], home=home)
+            roster.hello(b"p", hello, 1.0)
+            assert roster.states()[0].name == (said or name)

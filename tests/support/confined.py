@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -60,6 +61,17 @@ def allowed(unit: str) -> set[str]:
         names = expand(set(value.removeprefix("~").split()))
         found = found - names if value.startswith("~") else found | names
     return found
+
+
+def behind(unit: str, home: Path, state: Path) -> list[str]:
+    """What to put before a command so that it has Hermes' home as the unit's ProtectHome= leaves
+    it, and its state directory as a mount of its own, as systemd makes it."""
+    script = {
+        "read-only": 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"',
+        "yes": 'mount -t tmpfs -o ro,mode=0 none "$0"',
+    }[directives(unit, "ProtectHome")[-1]]
+    script += f" && mount --bind {shlex.quote(str(state))} {shlex.quote(str(state))}"
+    return ["unshare", "-m", "sh", "-c", f'{script} && exec "$@"', str(home)]
 
 
 def conditions(unit: str) -> dict[str, list[Compare]]:

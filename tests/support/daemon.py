@@ -58,6 +58,7 @@ class Daemon:
         command = [*self.wrap, *self.command, "--listen", self.listen]
         command += ["--state-dir", str(self.state_dir), "--runtime-dir", str(self.runtime_dir)]
         self.notified.clear()
+        self.wait_notified_nothing(0.0)  # by an earlier process
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.arguments],

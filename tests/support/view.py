@@ -116,6 +116,8 @@ class View:
                 self._approval(asked_id(payload), None)
             case "gateway.status":
                 self.gateways[payload["gateway_id"]] = payload["online"]
+            case "gateway.forgotten":
+                self.gateways.pop(payload["gateway_id"], None)
             case "run.started":
                 self.runs[payload["run_id"]] = Run(payload)
                 self._changed(payload["run_id"])
