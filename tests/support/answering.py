@@ -301,6 +301,7 @@ class Side:
             history = History(
                 *(self.commands.tasks, self.gateways, self.log.projection, self.key),
                 LIMITS.max_frame_bytes,
+                self.files.sent,
             )
             self.commands.queries.update(history.queries())
             await self.commands.recover()
