@@ -1,8 +1,7 @@
 """Messages that came with files, told in history as they were told live.
 
 Hermes stores the user's text with what it writes around it for the model: notes of where its
-copies of the files lie, what it heard in them. What it writes differs by release
-(docs/hermes.md); the names of its copies are unique.
+copies of the files lie, what it heard in them (docs/hermes-support.md, Files).
 """
 
 from __future__ import annotations
@@ -98,11 +97,13 @@ class Recall:
 def _says(content: Content, text: str) -> bool:
     """Whether the stored message is that text with Hermes' words around it, and no other in
     which the user names a copy, too."""
-    text = text.strip()
-    if not text:
+    if not text.strip():
         return content.text.startswith(_ALONE)
-    whole = f"\n\n{text}{_IMAGES}" in f"\n\n{content.text}{_IMAGES}"
-    return whole or (content.truncated and content.text.startswith((*_ALONE, text[:64])))
+    within = f"\n\n{content.text}{_IMAGES}"
+    as_kept = {text, text.strip(), text.lstrip(), text.rstrip()}  # each by another release or way
+    if any(f"\n\n{each}{_IMAGES}" in within for each in as_kept):
+        return True
+    return content.truncated and content.text.startswith((*_ALONE, text.strip()[:64]))
 
 
 def _told(stored: str, one: Sent) -> str:
@@ -126,9 +127,11 @@ def _attachment(ref: AttachmentRef) -> HistoryAttachment:
 def without_folders(text: str, marks: list[Mark], home: str) -> tuple[str, list[Mark]]:
     """A snippet with the names alone of the copies that Hermes keeps in its home, and its marks
     where they are then; those in what is left out are gone."""
-    gone = [m.span() for m in re.finditer(rf"(?:{re.escape(home)}|[^\s…]*)/{_CACHED}", text)]
+    cut_off = "|".join(re.escape(home[at:]) for at in range(1, len(home) + 1))
+    begins = rf"(?:{re.escape(home)}|(?<=^…)(?:{cut_off}))/{_CACHED}"
+    gone = [found.span() for found in re.finditer(begins, text)]
     end = len(text.rstrip("…"))
-    for size in range(min(end, len(home) + 1), 1, -1):  # cut off in the midst
+    for size in range(min(end, len(home) + 1), 1, -1):  # cut off at the end of the snippet
         if text[end - size : end] == f"{home}/"[:size]:
             gone.append((end - size, end))
             break
