@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from loomid.lmp.stored import Row
 
 _COPY = re.compile(r"(?:doc|img|audio|video)_[0-9a-f]{12}")
-_CACHED = r"cache/(?:documents|images|audio|videos)/"
+_FOLDERS = ("documents", "images", "audio", "videos")
 _IMAGES = "\n\n[Image attached at: "
 """So goes on what Hermes writes behind the text."""
 _VOICE = ('"', "[voice message", "[The user sent a voice message")
 """So begins what Hermes writes of speech; where it understood it, without naming its copy."""
-_ALONE = ("[", '"', "What do you see in this image?")
-"""So begins what it makes of files without a text."""
+_NOTES = ("[", '"')
+"""So begins what it writes before the text."""
+_ASKED = "What do you see in this image?"
+"""What it writes in place of none."""
 VOICE_S = 300.0
 """How long such a message may have waited for its turn."""
 _CLOCK_S = 1.0
@@ -97,13 +99,15 @@ class Recall:
 def _says(content: Content, text: str) -> bool:
     """Whether the stored message is that text with Hermes' words around it, and no other in
     which the user names a copy, too."""
+    noted = content.text.startswith(_NOTES)
     if not text.strip():
-        return content.text.startswith(_ALONE)
+        return noted or content.text.startswith(_ASKED)
     within = f"\n\n{content.text}{_IMAGES}"
     as_kept = {text, text.strip(), text.lstrip(), text.rstrip()}  # each by another release or way
-    if any(f"\n\n{each}{_IMAGES}" in within for each in as_kept):
+    places = [within.find(f"\n\n{each}{_IMAGES}") for each in as_kept]
+    if 0 in places or (noted and max(places) > 0):
         return True
-    return content.truncated and content.text.startswith((*_ALONE, text.strip()[:64]))
+    return content.truncated and (noted or content.text.startswith(text.strip()[:64]))
 
 
 def _told(stored: str, one: Sent) -> str:
@@ -128,13 +132,15 @@ def without_folders(text: str, marks: list[Mark], home: str) -> tuple[str, list[
     """A snippet with the names alone of the copies that Hermes keeps in its home, and its marks
     where they are then; those in what is left out are gone."""
     cut_off = "|".join(re.escape(home[at:]) for at in range(1, len(home) + 1))
-    begins = rf"(?:{re.escape(home)}|(?<=^…)(?:{cut_off}))/{_CACHED}"
+    begins = rf"(?:{re.escape(home)}|(?<=^…)(?:{cut_off}))/cache/(?:{'|'.join(_FOLDERS)})/"
     gone = [found.span() for found in re.finditer(begins, text)]
-    end = len(text.rstrip("…"))
-    for size in range(min(end, len(home) + 1), 1, -1):  # cut off at the end of the snippet
-        if text[end - size : end] == f"{home}/"[:size]:
-            gone.append((end - size, end))
-            break
+    end = len(text) - 1
+    if text.endswith("…"):
+        folders = [f"{home}/cache/{each}/" for each in _FOLDERS]
+        sizes = (
+            n for each in folders for n in range(2, len(each)) if text[:end].endswith(each[:n])
+        )
+        gone.append((end - max(sizes, default=0), end))
     for begin, end in reversed(gone):
         text = text[:begin] + text[end:]
         marks = [(_moved(a, begin, end), _moved(b, begin, end)) for a, b in marks]

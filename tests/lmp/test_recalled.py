@@ -61,11 +61,11 @@ def test_what_the_releases_store(release: str) -> None:
 
 def test_only_where_it_stands_as_the_text() -> None:
     """A user may name a copy, too, and may write what Hermes writes."""
-    later = f"look again at {HOME}/cache/documents/{NAME}"
+    again = f"look again at {HOME}/cache/documents/{NAME}"
     for text in ("look", ""):
-        known = sent(text)
-        recall = Recall([known], LIMIT)
-        assert recall(row(later)) == row(later)
+        recall = Recall([sent(text)], LIMIT)
+        for later in (again, f"{again}\n\n{text}"):
+            assert recall(row(later)) == row(later)
         assert recall(row(f"{NOTE}\n\n{text}")).content.text == text
         assert recall(row(f"{NOTE}\n\n{text}")).content.text == f"{NOTE}\n\n{text}", "once"
 
@@ -139,6 +139,8 @@ def test_no_text_is_lost_or_invented(stored: list[str], texts: list[str]) -> Non
         ("at: /home/<ann>/.hermes/cache/documents/doc_1 <x>", "at: doc_1 <x>"),
         ("<my> cache/images and /home/bob/<x>", "<my> cache/images and /home/bob/<x>"),
         ("in /var/cache/images/<x>", "in /var/cache/images/<x>"),
+        (f"at {HOME}/cache/doc…", "at …"),
+        ("I <live> in /home/ann", "I <live> in /home/ann"),
         ("no path <at> all", "no path <at> all"),
     ],
 )
