@@ -31,6 +31,8 @@ _NOTES = ("[", '"')
 """So begins what it writes before the text."""
 _ASKED = "What do you see in this image?"
 """What it writes in place of none."""
+_HEAD = 64
+"""Characters of the text that must be there in what was cut."""
 VOICE_S = 300.0
 """How long such a message may have waited for its turn."""
 _CLOCK_S = 1.0
@@ -101,13 +103,13 @@ def _says(content: Content, text: str) -> bool:
     which the user names a copy, too."""
     noted = content.text.startswith(_NOTES)
     if not text.strip():
-        return noted or content.text.startswith(_ASKED)
-    within = f"\n\n{content.text}{_IMAGES}"
-    as_kept = {text, text.strip(), text.lstrip(), text.rstrip()}  # each by another release or way
-    places = [within.find(f"\n\n{each}{_IMAGES}") for each in as_kept]
-    if 0 in places or (noted and max(places) > 0):
-        return True
-    return content.truncated and (noted or content.text.startswith(text.strip()[:64]))
+        return not content.truncated and (noted or content.text.startswith(_ASKED))
+    as_kept, after = {text, text.strip(), text.lstrip(), text.rstrip()}, _IMAGES
+    if content.truncated:
+        as_kept, after = {each[:_HEAD] for each in as_kept}, ""
+    within = f"\n\n{content.text}{after}"
+    places = [within.find(f"\n\n{each}{after}") for each in as_kept]  # as by release and way
+    return 0 in places or (noted and max(places) > 0)
 
 
 def _told(stored: str, one: Sent) -> str:

@@ -81,6 +81,9 @@ def test_a_text_is_cut_as_any_other() -> None:
     assert (content.text, content.truncated) == ("x" * 20, True)
     long = "y" * 5_000
     assert told(f"{NOTE}\n\n{long}", sent(long), limit=2_000) == ("y" * 2_000, ["att_1"])
+    pasted = f"[a log of {NAME}]{'z' * 50}"
+    for other in (sent(long), sent(""), sent("", 9.0, SPOKEN, "")):
+        assert told(pasted, other, limit=40)[1] == [], "nobody can say what else was in it"
 
 
 def test_speech_is_known_by_its_time() -> None:
