@@ -152,6 +152,8 @@ def _last_of(turn: HistoryTurn, room: int) -> tuple[HistoryTurn, int]:
         bare = replace(bare, prompt=prompt, truncated=True)
     if bare.inputs is not UNSET and _size(bare) > room // 2:
         bare = replace(bare, inputs=UNSET)
+    if bare.attachments is not UNSET and _size(bare) > room // 2:
+        bare = replace(bare, attachments=UNSET)
     room -= _size(bare)
     kept: list[Part] = []
     for part in reversed(turn.parts):

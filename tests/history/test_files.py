@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import asynccontextmanager, closing
@@ -98,6 +99,19 @@ async def test_it_is_told_as_it_was_sent(side: Side, host: Host, hermes: Home) -
     assert (first["attachments"], second["attachments"]) == ([picture, note], [note])
     small = await turns(side, task_id, max_bytes=LEAST_BYTES)
     assert small == [first, second]
+
+
+async def test_a_page_is_never_above_its_size(side: Side, host: Host, hermes: Home) -> None:
+    many = [{**NOTE, "name": f"{'n' * 200}{number}.md"} for number in range(20)]
+    task_id = await say(side, host, hermes, "look", *many)
+    copies = host._inject_files(host.commands[-1])["value"]["copies"]
+    hints = "".join(f"\n\n[Image attached at: {one}]" for one in copies)
+    hermes.run("UPDATE messages SET content = ? WHERE role = 'user'", f"look{hints}")
+    asked = {"task_id": task_id, "max_bytes": LEAST_BYTES}
+    answer = await side.ask("task.history", **asked)
+    assert len(json.dumps(answer)) <= LEAST_BYTES
+    (turn,) = await turns(side, task_id)
+    assert len(turn["attachments"]) == 20
 
 
 async def test_also_after_a_restart_and_when_the_file_is_gone(tmp_path: Path, hermes: Home) -> None:
