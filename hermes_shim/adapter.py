@@ -200,7 +200,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
             runner._enqueue_fifo(key, event, self)
             if mode == "interrupt" and hasattr(agent, "interrupt"):
                 agent.interrupt(text)
-        return {"value": {"session_key": key, "message_id": message_id}}
+        return {"value": {"session_key": key, "message_id": message_id, "copies": event.media_urls}}
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,12 +14,12 @@ from loomid.errors import BadFile, BadFrame, PhoneError, StorageFailing, TooLarg
 from loomid.fileindex import Use
 from loomid.files import Kept, examine_bytes, on_disk
 from loomid.filetypes import declared_type
-from loomid.lmp.file_frames import AttachmentGetResult
+from loomid.lmp.file_frames import MAX_ATTACHMENTS, AttachmentGetResult
 from loomid.lmp.filenames import clean_name
 from loomid.lmp.payload import given
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loomid.files import Files
     from loomid.filetypes import Content
@@ -32,9 +33,10 @@ _KINDS = {"image": "photo", "video": "video", "audio": "audio"}
 class Attachments:
     """`limits` are those that hello.ok announces."""
 
-    def __init__(self, files: Files, limits: Limits) -> None:
+    def __init__(self, files: Files, limits: Limits, clock: Callable[[], float]) -> None:
         self._files = files
         self._limits = limits
+        self._clock = clock
 
     async def get(self, device: Device, asked: AttachmentGet) -> AttachmentGetResult:
         """A small file as text. Raises UnknownFile or TooLarge: GET /files gives any."""
@@ -54,7 +56,7 @@ class Attachments:
         )
 
     async def along(
-        self, device: Device, message_id: str, sent: Sequence[SentAttachment]
+        self, device: Device, message_id: str, text: str, sent: Sequence[SentAttachment]
     ) -> dict[str, Any]:
         """The arguments by which a message takes its files along; they are kept until it arrived.
 
@@ -65,6 +67,8 @@ class Attachments:
         self._check_inline([len(one[0]) for one in ready if isinstance(one, tuple)])
         try:
             kept = [await self._keep(one, said, use) for one, said in zip(ready, sent, strict=True)]
+            refs = [one.ref() for one in kept]
+            await self._files.sent.note(message_id, text, refs, self._clock())
         except PhoneError:
             await self.release(message_id)
             raise
@@ -74,7 +78,7 @@ class Attachments:
                 for one in kept
             ],
             "message_type": _message_type(kept, sent),
-            "attachments": [msgspec.to_builtins(one.ref()) for one in kept],
+            "attachments": [msgspec.to_builtins(ref) for ref in refs],
         }
 
     async def _keep(
@@ -92,12 +96,14 @@ class Attachments:
         goes when room is needed."""
         with contextlib.suppress(StorageFailing):
             await self._files.release(message_id)
+            await self._files.sent.release(message_id)
 
     async def settle(self, value: dict[str, Any], task_id: str) -> None:
         """Hermes took a message: who may see its task may see its files. Raises StorageFailing."""
         message_id = value.get("message_id")
         if isinstance(message_id, str):
             await self._files.settle(message_id, task_id)
+            await self._files.sent.settle(message_id, task_id, _names(value.get("copies")))
 
     async def _look(self, device: Device, one: SentAttachment) -> Kept | tuple[bytes, Content]:
         if (one.attachment_id is None) == (one.data is None):
@@ -115,6 +121,12 @@ class Attachments:
         most = self._limits.max_inline_bytes or 0
         if sum(sizes) > most:
             raise TooLarge(max_inline_bytes=most)
+
+
+def _names(copies: object) -> list[str]:
+    """What Hermes calls its copies; an older plugin does not tell."""
+    paths = copies if isinstance(copies, list) else []
+    return [Path(each).name for each in paths[:MAX_ATTACHMENTS] if isinstance(each, str)]
 
 
 def _decoded(text: str) -> bytes:

@@ -101,7 +101,7 @@ class Commands:
             vault, ledger, gateways, runs, clock, limits=limits, remind=remind, group=group
         )
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
-        controls, attachments = Controls(gateways, self.tasks), Attachments(files, limits)
+        controls, attachments = Controls(gateways, self.tasks), Attachments(files, limits, clock)
         self.queries: dict[type[frames.Payload], Query] = {
             frames.TaskList: self.tasks.list,
             AttachmentGet: attachments.get,

@@ -100,7 +100,9 @@ async def compose(
         remind=lambda name, returned: hub.remind(name, returned),
         group=tasks,
     )
-    history = History(commands.tasks, gateways, events.projection, key, limits.max_frame_bytes)
+    history = History(
+        *(commands.tasks, gateways, events.projection, key), limits.max_frame_bytes, files.sent
+    )
     status = Status(config, door, gateways, events)
     hub = Hub(
         vault,

@@ -157,6 +157,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             deadline_ts, state, shown_to, shown_at, device_id, request_id, answer, command_id,
             claimed_at, choice, decided_by, ended_at FROM approval""",
     ),
+    (
+        # Messages with files: `files` and `copies` are JSON; see sentindex.
+        """CREATE TABLE sent (
+            message_id TEXT PRIMARY KEY, task_id TEXT, at REAL NOT NULL, size INTEGER NOT NULL,
+            copies TEXT NOT NULL, files TEXT NOT NULL, text TEXT NOT NULL) WITHOUT ROWID""",
+        "CREATE INDEX sent_task ON sent (task_id, at)",
+        "CREATE INDEX sent_at ON sent (at, message_id, size)",
+    ),
 )
 
 

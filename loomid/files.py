@@ -27,6 +27,7 @@ from loomid.filetypes import examine
 from loomid.lmp.file_frames import AttachmentRef
 from loomid.lmp.filenames import clean_name
 from loomid.lmp.payload import given
+from loomid.sentindex import SentIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,6 +92,7 @@ class Files:
         self.inbox = state_dir / INBOX
         self.max_file_bytes = max_file_bytes
         self.index = FileIndex(store)
+        self.sent = SentIndex(store)
         self.removed: Counter[str] = Counter()
         """Files that went since the start: `evicted` for others, or `unused`."""
         self._clock = clock

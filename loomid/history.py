@@ -12,7 +12,7 @@ from msgspec import UNSET
 from loomid import lineage, pages, stats
 from loomid.errors import GatewayError, NotPermitted
 from loomid.hermesdb import BUSY, HermesDb
-from loomid.lmp import cursors, ids, query
+from loomid.lmp import cursors, ids, query, recalled
 from loomid.lmp.history_frames import (
     LEAST_BYTES,
     Hit,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from loomid.lmp.payload import Payload
     from loomid.lmp.projection import Projection
     from loomid.search import Found, Result
+    from loomid.sentindex import SentIndex
     from loomid.tasks import Tasks
     from loomid.vault import Device, TaskRow
 
@@ -58,12 +59,14 @@ class History:
         alive: Projection,
         key: bytes,
         max_frame_bytes: int,
+        sent: SentIndex,
     ) -> None:
         self._tasks = tasks
         self._gateways = gateways
         self._alive = alive
         self._key = key
         self._most = max(max_frame_bytes - ENVELOPE_BYTES, LEAST_BYTES)
+        self._sent = sent
         self._db = HermesDb()
 
     def queries(self) -> dict[type[Payload], Query]:
@@ -71,13 +74,15 @@ class History:
         return {TaskHistory: self.history, TaskSearch: self.search, TaskStats: self.stats}
 
     async def history(self, _: Device, asked: TaskHistory) -> TaskHistoryResult:
-        """One page. Raises UnknownTask, NotPermitted, BadCursor or GatewayError."""
+        """One page. Raises UnknownTask, NotPermitted, BadCursor, StorageFailing or GatewayError."""
         purpose = f"task.history {asked.task_id}"
         place = None
         if asked.before is not None:
             place = cursors.read(self._key, purpose, asked.before, _PLACE)
         task = await self._tasks.row(asked.task_id)
-        wanted = Wanted(asked.max_messages, min(asked.max_bytes, self._most), asked.view == "full")
+        most = min(asked.max_bytes, self._most)
+        sent = await self._sent.of_task(asked.task_id)
+        wanted = Wanted(asked.max_messages, most, asked.view == "full", sent)
         live = self._alive.run_of(asked.task_id)
         home = self._home(task.gateway_id)
         page = await self._db.read(home, partial(self._page, task, place, wanted, live))
@@ -139,14 +144,16 @@ class History:
         return results, failed
 
     def _hit(self, gateway: str, found: Found) -> Hit:
+        home = str(self._home(gateway))
+        snippet, highlights = recalled.without_folders(found.snippet, found.highlights, home)
         return Hit(
             task_id=ids.task_id(self._key, gateway, found.name),
             session_id=found.session_id,
             title=found.title,
             role="user" if found.role == "user" else "assistant",
             ts=found.ts,
-            snippet=found.snippet,
-            highlights=found.highlights,
+            snippet=snippet,
+            highlights=highlights,
         )
 
     async def stats(self, _: Device, asked: TaskStats) -> TaskStatsResult:

@@ -19,14 +19,16 @@ from loomid.hermesdb import Limits
 from loomid.lineage import END
 from loomid.lmp import stored
 from loomid.lmp.preview import cut
+from loomid.lmp.recalled import Recall
 from loomid.wire import PREVIEW_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from loomid.hermesdb import Reader
     from loomid.lineage import Session
     from loomid.lmp.history_frames import HistoryTurn, Part
+    from loomid.lmp.recalled import Sent
     from loomid.lmp.stored import Row
 
 FRAME_BYTES = 1_024
@@ -50,6 +52,8 @@ class Wanted:
     bytes: int
     full: bool
     """Tool texts too, not only the beginning of each."""
+    sent: Sequence[Sent] = ()
+    """Messages that came with files, which Hermes does not tell as they were."""
 
     @property
     def limits(self) -> Limits:
@@ -79,7 +83,8 @@ def read(
     room = wanted.bytes - FRAME_BYTES
     page = Page([], None)
     count = 0
-    for rows, older in _turns(_messages(reader, sessions, place, wanted.limits)):
+    messages = _messages(reader, sessions, place, wanted.limits)
+    for rows, older in _turns(map(Recall(wanted.sent, wanted.limits.text), messages)):
         newest = place is None and not page.turns
         turn = stored.turn_of(
             rows, name(rows[0].session_id, rows[0].id), run_id=live if newest else None
@@ -147,6 +152,8 @@ def _last_of(turn: HistoryTurn, room: int) -> tuple[HistoryTurn, int]:
         bare = replace(bare, prompt=prompt, truncated=True)
     if bare.inputs is not UNSET and _size(bare) > room // 2:
         bare = replace(bare, inputs=UNSET)
+    if bare.attachments is not UNSET and _size(bare) > room // 2:
+        bare = replace(bare, attachments=UNSET)
     room -= _size(bare)
     kept: list[Part] = []
     for part in reversed(turn.parts):

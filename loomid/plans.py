@@ -80,7 +80,9 @@ class Plans:
         told = self._inject(device, said.request_id, place, said.text, mode)
         if not said.attachments:
             return told
-        more = await self._attachments.along(device, told.args["message_id"], said.attachments)
+        more = await self._attachments.along(
+            device, told.args["message_id"], said.text, said.attachments
+        )
         return replace(told, op="inject_files", args=told.args | more)
 
     async def _begun(self, gateway_id: str, value: dict[str, Any]) -> None:

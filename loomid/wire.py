@@ -298,9 +298,10 @@ RESULT_ERRORS = {
 # ── commands: op → (arguments, value of the Result) ──────────────────────────
 #
 # inject     {chat_id, text, message_id, mode, device_id?, request_id?}
-#            → {session_key, message_id}
+#            → {session_key, message_id, copies: [path]}
 # inject_files   {files: [{path, name, media_type}], message_type, attachments, …: as inject}
-#            → as inject; `attachments` is echoed in the fact `injected`
+#            → as inject; `attachments` is echoed in the fact `injected`, `copies` are those that
+#            Hermes keeps of the files
 # cancel     {session_key, turn_id}   → {state: "cancelling", dropped: [message_id, …]}
 # approve    {approval_id, choice, reason?}   → {applied: bool}
 # answer     {question_id, answers: [{selected: [place], custom?}] or null, which cancels}

@@ -61,11 +61,16 @@ class Part(Payload, frozen=True, kw_only=True):
 
 
 class HistoryAttachment(Payload, frozen=True, kw_only=True):
-    """Something that came with a message, told and not sent."""
+    """Something that came with a message. With an `attachment_id` it is a file that was kept here,
+    and can be fetched as long as it is."""
 
     kind: Literal["image", "audio", "file"]
+    attachment_id: str | UnsetType = UNSET
     media_type: str | UnsetType = UNSET
     bytes: int | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    width: int | UnsetType = UNSET
+    height: int | UnsetType = UNSET
 
 
 class HistoryTurn(Payload, frozen=True, kw_only=True):

@@ -134,7 +134,7 @@ class Inbox:
     def for_redirect(self, session_key: str) -> Message | None:
         """Take the message that redirected the running turn (0.20, 0.22)."""
         fits = (m for m in self._waiting(session_key) if m.mode == "interrupt" and m.busy)
-        found = next(fits, None)
+        found = next((m for m in fits if not m.origin.attachments), None)  # files wait
         return None if found is None else self.pop(found.message_id)
 
     def _waiting(self, session_key: str) -> list[Message]:

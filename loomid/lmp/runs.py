@@ -227,7 +227,8 @@ class Runs:
 
     def _injected(self, out: Folding, fact: wire.Injected) -> None:
         turn = next((t for t in self._turns.of_key(fact.session_key) if t.ours), None)
-        if fact.mode == "steer" and fact.busy and turn is not None:
+        folds = fact.mode == "steer" and fact.busy and not fact.attachments
+        if folds and turn is not None:
             turn.input(out, fact.text, origin_of(fact))
             return
         message, pushed_out = self._host.inbox.put(fact, out.at)

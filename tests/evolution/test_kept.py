@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ from aiohttp import web
 from loomid import demo_phone
 from loomid.errors import OutcomeUnknown
 from loomid.lmp import envelope, frames, requests
+from loomid.lmp.file_frames import AttachmentRef
+from loomid.lmp.recalled import Sent
+from loomid.sentindex import SentIndex
+from loomid.store import Store
 from tests.support import vectors
 from tests.support.hub import approval, serving, started
 from tests.support.plain_phone import PlainPhone
@@ -113,6 +118,19 @@ def _sent() -> frames.SendResult:
 
 
 # ── the demo's phone ────────────────────────────────────────────────────────
+
+
+async def test_files_of_a_message_that_a_later_loomid_remembered(tmp_path: Path) -> None:
+    path, one = tmp_path / "loomid.db", {"media_type": "image/png", "bytes": 1, "name": "a.png"}
+    async with await Store.open(path, time.time) as store:
+        sent = SentIndex(store)
+        ref = AttachmentRef(attachment_id="att_1", **one)
+        await sent.note("m1", "look", [ref], 1.0)
+        await sent.settle("m1", "task_1", [])
+        more = json.dumps([{"attachment_id": "att_1", **one, "more": TOMORROW}])
+        with closing(sqlite3.connect(path, isolation_level=None)) as line:
+            line.execute("UPDATE sent SET files = ?", (more,))
+        assert await sent.of_task("task_1") == [Sent(1.0, "look", (ref,))]
 
 
 @asynccontextmanager

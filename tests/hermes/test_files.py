@@ -127,6 +127,7 @@ def test_a_file_that_a_phone_sends(
         attachments=refs,
     )
     assert result.error is None, result
+    assert [Path(copy).read_bytes() for copy in result.value["copies"]] == [data]
     assert peer.wait("injected", at)["attachments"] == refs
     path.unlink()
     peer.wait("processing.ended", at, message_id=f"m-{name}")

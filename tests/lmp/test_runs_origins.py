@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from loomid import wire
 from loomid.lmp.frames import Origin
 from tests.support.folding import brief
@@ -19,6 +21,8 @@ from tests.support.plain import (
     runs_of,
     started,
 )
+
+FILE = {"attachment_id": "att_1", "media_type": "image/png", "bytes": 1, "name": "a.png"}
 
 
 def test_origin_is_the_injected_message() -> None:
@@ -68,6 +72,22 @@ def test_redirect_is_an_input_before_the_next_iteration() -> None:
         ["delta", "text", 2, "new"],
         ["completed", "completed", "new", None, True],
     ]
+
+
+@pytest.mark.parametrize("mode", ["steer", "interrupt"])
+def test_files_wait_for_a_run_of_their_own(mode: str) -> None:
+    """Also behind a message that is folded in (docs/hermes-support.md)."""
+    d = driver()
+    d.facts([started(), asked(), *answered("w0 w1 ")[:2]])
+    d.fact(injected("in2", "look", mode, busy=True, attachments=[FILE]))
+    d.fact(injected("in3", "no, that", "interrupt", busy=True))
+    d.facts([wire.StreamEnded("s1:s1:t1", 1, "w0 w1 ", True, None), asked()])
+    d.facts([*answered("new"), ended()])
+    d.facts([started("s1:s1:t2", text="[a note]\n\nlook"), asked(turn="s1:s1:t2")])
+    assert [row for row in brief(d.events) if row[0] == "input"] == [["input", "no, that"]]
+    p: Any = next(e.payload for e in d.events[::-1] if e.type == "run.started")
+    assert (p.prompt, p.origin.request_id) == ("look", "req_in2")
+    assert [one.name for one in p.origin.attachments] == ["a.png"]
 
 
 def test_interrupt_on_019_is_a_run_of_its_own() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from tests.matrix.past import turns_of
 from tests.matrix.rows import scenario
-from tests.support.samples import PDF, b64, png, sha256
+from tests.support.samples import OGG, PDF, b64, png, sha256
 
 if TYPE_CHECKING:
     from tests.matrix.world import Player
+
+KINDS = {"image/png": "image", "audio/ogg": "audio", "text/csv": "file"}
 
 
 @scenario
@@ -61,3 +66,37 @@ async def document_from_the_agent(player: Player) -> None:
     inbox = player.world.daemon.state_dir / "inbox"
     assert not list(inbox.iterdir()), "its copy for us is gone"
     assert not (player.world.gateway.home / "loomi" / "files").exists()
+
+
+@scenario
+async def history_of_files(player: Player) -> None:
+    """Texts as they were sent and the files with them, whatever Hermes wrote around them."""
+    picture = {"data": b64(png(31, 17)), "name": "holiday.png"}
+    note = {"data": b64(b"a,b\n1,2\n"), "media_type": "text/csv", "name": "my table.csv"}
+    speech = {"data": b64(OGG), "name": "a.ogg", "voice": True}
+    started, _ = await player.play("look at that\n\nplease ", attachments=[picture, note])
+    task_id = started.payload["task_id"]
+    for text, files in (("", [picture]), ("", [note]), ("look", [speech, note])):
+        await player.play(text, attachments=files, task_id=task_id)
+    for mode in ("queue", "steer", "interrupt"):
+        request_id, _ = await player.send("slow 4", task_id=task_id)
+        begun = await player.started(request_id)
+        await player.event("run.delta", run_id=begun.payload["run_id"])
+        more = {"task_id": task_id, "attachments": [note, picture]}
+        request_id, _ = await player.send(f"say 3 {mode}", mode=mode, **more)
+        await player.ended((await player.started(request_id)).payload["run_id"])
+    live = [g.payload for g in player.phone.events("run.started") if g.frame.task_id == task_id]
+    turns = await turns_of(player, task_id)
+    assert [turn.prompt for turn in turns] == [each["prompt"] for each in live]
+    for turn, each in zip(turns, live, strict=True):
+        attached = [msgspec.to_builtins(one) for one in turn.attachments or []]
+        kinds = [one.pop("kind") for one in attached]
+        assert attached == each["origin"].get("attachments", [])
+        assert kinds == [KINDS[one["media_type"]] for one in attached]
+        for one in attached:
+            asked = {"attachment_id": one["attachment_id"], "task_id": task_id}
+            got = await player.request("attachment.get", **asked)
+            assert got.type == "attachment.get.result", got.payload
+    found = (await player.request("task.search", query="cache OR holiday OR table")).payload
+    assert found["hits"]
+    assert str(player.world.gateway.home) not in str(found["hits"])

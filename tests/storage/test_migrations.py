@@ -11,14 +11,20 @@ from pathlib import Path
 import pytest
 
 from loomid.database import MIGRATIONS
+from loomid.dbcheck import check
+from loomid.fileindex import FileIndex
 from loomid.lmp import scopes
+from loomid.lmp.file_frames import AttachmentRef
+from loomid.lmp.recalled import Sent
 from loomid.log import Log
+from loomid.sentindex import SentIndex
 from loomid.store import Store
 from loomid.vault import Token, Vault
 from tests.support.log import arrival, open_log, text_of
 
 DATA = Path(__file__).parents[1] / "data"
 DEVICE = "dev_7f3a91c2e4d05b68"
+REF = AttachmentRef(attachment_id="att_0", media_type="text/markdown", bytes=5, name="a.md")
 
 
 def written(path: Path, schema: int) -> Path:
@@ -73,6 +79,30 @@ async def test_schema_1(tmp_path: Path):
     assert pragma(path, "user_version") == len(MIGRATIONS)
     assert pragma(path, "auto_vacuum") == 2
     assert pragma(path, "integrity_check") == "ok"
+
+
+async def test_of_messages_before_schema_6_nothing_is_remembered(tmp_path: Path):
+    path = tmp_path / "loomid.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in (one for step in MIGRATIONS[:5] for one in step):
+            connection.execute(statement)
+        connection.execute("PRAGMA user_version = 5")
+        connection.execute(
+            "INSERT INTO file_use (sha256, name, message_id, at) VALUES ('0', 'a.md', 'm0', 1.0)"
+        )
+    async with await Store.open(path, time.time) as store:
+        await FileIndex(store).settle("m0", "task_1")
+        sent = SentIndex(store)
+        await sent.settle("m0", "task_1", ["doc_0123456789ab_a.md"])
+        assert await sent.of_task("task_1") == []
+        await sent.note("m1", "look", [REF], 2.0)
+        assert await sent.of_task("task_1") == []
+        await sent.settle("m1", "task_1", ["doc_0123456789ab_a.md"])
+        await sent.release("m1")  # too late
+        assert await sent.of_task("task_1") == [
+            Sent(2.0, "look", (REF,), ("doc_0123456789ab_a.md",))
+        ]
+    assert check(path).problems == []
 
 
 async def test_a_large_old_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

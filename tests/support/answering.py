@@ -64,6 +64,7 @@ class Host:
         **said: Any,
     ) -> None:
         self.gateway_id, self.boot = gateway_id, boot
+        self._home = said.get("home", "")
         self.commands: list[wire.Command] = []
         self.sessions: list[dict[str, Any]] = []
         self.values: dict[str, dict[str, Any]] = {"commands": {}}
@@ -119,7 +120,14 @@ class Host:
         chat_id, message_id = command.args["chat_id"], command.args["message_id"]
         return {"value": {"session_key": key_of(chat_id), "message_id": message_id}}
 
-    _inject_files = _inject
+    def _inject_files(self, command: wire.Command) -> dict[str, Any]:
+        serial = len(self.ops("inject_files"))
+        copies = [
+            f"{self._home}/cache/documents/doc_{serial:06x}{number:06x}_{file['name']}"
+            for number, file in enumerate(command.args["files"])
+        ]
+        told = self._inject(command)["value"]
+        return {"value": told | {"copies": copies}}
 
     def _cancel(self, _: wire.Command) -> dict[str, Any]:
         return {"value": {"state": "cancelling", "dropped": self.dropped}}
@@ -301,6 +309,7 @@ class Side:
             history = History(
                 *(self.commands.tasks, self.gateways, self.log.projection, self.key),
                 LIMITS.max_frame_bytes,
+                self.files.sent,
             )
             self.commands.queries.update(history.queries())
             await self.commands.recover()

@@ -59,5 +59,7 @@ def runs_of(events: list[Any]) -> list[list[Any]]:
     return brief(e for e in events if e.type.startswith("run."))
 
 
-def injected(message: str, text: str, mode: str = "queue", *, busy: bool = False) -> wire.Injected:
-    return wire.Injected(KEY, message, text, mode, busy, "dev_1", f"req_{message}")
+def injected(
+    message: str, text: str, mode: str = "queue", *, busy: bool = False, **more: Any
+) -> wire.Injected:
+    return wire.Injected(KEY, message, text, mode, busy, "dev_1", f"req_{message}", **more)

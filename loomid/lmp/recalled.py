@@ -1,0 +1,153 @@
+"""Messages that came with files, told in history as they were told live.
+
+Hermes stores the user's text with what it writes around it for the model: notes of where its
+copies of the files lie, what it heard in them (docs/hermes-support.md, Files).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from loomid.lmp.history_frames import HistoryAttachment
+from loomid.lmp.preview import cut
+from loomid.lmp.stored import Content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loomid.lmp.file_frames import AttachmentRef
+    from loomid.lmp.query import Mark
+    from loomid.lmp.stored import Row
+
+_COPY = re.compile(r"(?:doc|img|audio|video)_[0-9a-f]{12}")
+_FOLDERS = ("documents", "images", "audio", "videos")
+_IMAGES = "\n\n[Image attached at: "
+"""So goes on what Hermes writes behind the text."""
+_VOICE = ('"', "[voice message", "[The user sent a voice message")
+"""So begins what Hermes writes of speech; where it understood it, without naming its copy."""
+_NOTES = ("[", '"')
+"""So begins what it writes before the text."""
+_ASKED = "What do you see in this image?"
+"""What it writes in place of none."""
+_HEAD = 64
+"""Characters of the text that must be there in what was cut."""
+VOICE_S = 300.0
+"""How long such a message may have waited for its turn."""
+_CLOCK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message with files that Hermes was given at that time."""
+
+    at: float
+    text: str
+    attachments: tuple[AttachmentRef, ...]
+    copies: tuple[str, ...] = ()
+    """What Hermes' copies of them are called."""
+
+    @property
+    def spoken(self) -> bool:
+        """Whether Hermes may have written down all of it."""
+        return all(ref.media_type.startswith("audio/") for ref in self.attachments)
+
+
+class Recall:
+    """Knows the stored messages of one task again; each of `sent` once."""
+
+    def __init__(self, sent: Iterable[Sent], limit: int) -> None:
+        """`limit`: characters of a text, at most."""
+        self._left = dict(enumerate(sent))
+        self._limit = limit
+        self._by_copy = {
+            found[0]: number
+            for number, one in self._left.items()
+            for name in one.copies
+            if (found := _COPY.match(name))
+        }
+
+    def __call__(self, row: Row) -> Row:
+        """A stored message as it was sent; the newest are asked about first."""
+        if row.role != "user" or not self._left:
+            return row
+        number = self._find(row)
+        if number is None:
+            return row
+        one = self._left.pop(number)
+        text, truncated = cut(_told(row.content.text, one), self._limit)
+        attached = tuple(_attachment(ref) for ref in one.attachments)
+        return replace(row, content=Content(text, truncated, attached))
+
+    def _find(self, row: Row) -> int | None:
+        names = _COPY.findall(row.content.text)
+        named = (self._by_copy.get(name) for name in names)
+        for number in named:
+            if number in self._left and _says(row.content, self._left[number].text):
+                return number
+        if names or not row.content.text.startswith(_VOICE):
+            return None
+        near = (
+            (one.at, number)
+            for number, one in self._left.items()
+            if one.spoken
+            and one.at - _CLOCK_S <= row.ts <= one.at + VOICE_S
+            and _says(row.content, one.text)
+        )
+        return max(near, default=(0.0, None))[1]
+
+
+def _says(content: Content, text: str) -> bool:
+    """Whether the stored message is that text with Hermes' words around it, and no other in
+    which the user names a copy, too."""
+    noted = content.text.startswith(_NOTES)
+    if not text.strip():
+        return not content.truncated and (noted or content.text.startswith(_ASKED))
+    as_kept, after = {text, text.strip(), text.lstrip(), text.rstrip()}, _IMAGES
+    if content.truncated:
+        as_kept, after = {each[:_HEAD] for each in as_kept}, ""
+    within = f"\n\n{content.text}{after}"
+    places = [within.find(f"\n\n{each}{after}") for each in as_kept]  # as by release and way
+    return 0 in places or (noted and max(places) > 0)
+
+
+def _told(stored: str, one: Sent) -> str:
+    """What the user wrote, and of nothing but speech what Hermes heard."""
+    return one.text if one.text.strip() or not stored.startswith('"') else stored
+
+
+def _attachment(ref: AttachmentRef) -> HistoryAttachment:
+    kinds: dict[str, Literal["image", "audio"]] = {"image": "image", "audio": "audio"}
+    return HistoryAttachment(
+        kind=kinds.get(ref.media_type.partition("/")[0], "file"),
+        attachment_id=ref.attachment_id,
+        media_type=ref.media_type,
+        bytes=ref.bytes,
+        name=ref.name,
+        width=ref.width,
+        height=ref.height,
+    )
+
+
+def without_folders(text: str, marks: list[Mark], home: str) -> tuple[str, list[Mark]]:
+    """A snippet with the names alone of the copies that Hermes keeps in its home, and its marks
+    where they are then; those in what is left out are gone."""
+    cut_off = "|".join(re.escape(home[at:]) for at in range(1, len(home) + 1))
+    begins = rf"(?:{re.escape(home)}|(?<=^…)(?:{cut_off}))/cache/(?:{'|'.join(_FOLDERS)})/"
+    gone = [found.span() for found in re.finditer(begins, text)]
+    end = len(text) - 1
+    if text.endswith("…"):
+        folders = [f"{home}/cache/{each}/" for each in _FOLDERS]
+        sizes = (
+            n for each in folders for n in range(2, len(each)) if text[:end].endswith(each[:n])
+        )
+        gone.append((end - max(sizes, default=0), end))
+    for begin, end in reversed(gone):
+        text = text[:begin] + text[end:]
+        marks = [(_moved(a, begin, end), _moved(b, begin, end)) for a, b in marks]
+    return text, [(a, b) for a, b in marks if a < b]
+
+
+def _moved(place: int, begin: int, end: int) -> int:
+    return place - max(min(place, end) - begin, 0)

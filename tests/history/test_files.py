@@ -1,0 +1,174 @@
+"""The past of messages with files: remembered here, whatever Hermes makes of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loomid import sentindex
+from loomid.lmp.history_frames import LEAST_BYTES
+from tests.support import samples
+from tests.support.answering import PHONE, Host, Side, key_of
+from tests.support.hermes_home import Home
+from tests.support.samples import b64, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+NOTE = {"data": b64(b"hello"), "name": "a b.md", "media_type": "text/markdown"}
+PNG = {"data": b64(samples.png()), "name": "b.png"}
+
+
+@pytest.fixture
+def hermes(tmp_path: Path) -> Home:
+    return Home(tmp_path / "hermes")
+
+
+@pytest.fixture
+async def side(tmp_path: Path) -> AsyncIterator[Side]:
+    async with Side(tmp_path) as started:
+        yield started
+
+
+@asynccontextmanager
+async def linked(side: Side, hermes: Home) -> AsyncIterator[Host]:
+    made = Host(side.socket, home=str(hermes.folder))
+    yield await side.online(made)
+    made.link.stop(0.1)
+
+
+@pytest.fixture
+async def host(side: Side, hermes: Home) -> AsyncIterator[Host]:
+    async with linked(side, hermes) as host:
+        yield host
+
+
+async def say(side: Side, host: Host, hermes: Home, text: str, *files: Any, **more: Any) -> str:
+    """A message with files, which Hermes stores in its own words; its task."""
+    hermes._now = time.time()
+    asked = {"text": text, "request_id": f"r{len(host.commands)}", "attachments": list(files)}
+    done = await side.ask("session.send", **asked, **more)
+    command = host.commands[-1]
+    copies = host._inject_files(command)["value"]["copies"]
+    notes = "".join(f"[The user sent a document. It is saved at: {one}.]\n\n" for one in copies)
+    key = key_of(command.args["chat_id"])
+    if "task_id" not in more:
+        hermes.session(f"s-{key}", key)
+    hermes.message("user", notes + text, f"s-{key}")
+    hermes.message("assistant", "ok", f"s-{key}", finish_reason="stop")
+    return str(done["task_id"])
+
+
+async def turns(side: Side, task_id: str, **more: Any) -> list[Any]:
+    found: list[Any] = (await side.ask("task.history", task_id=task_id, **more))["turns"]
+    return found
+
+
+def rows(tmp_path: Path) -> list[Any]:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as line:
+        return line.execute("SELECT text, task_id FROM sent ORDER BY at").fetchall()
+
+
+async def test_it_is_told_as_it_was_sent(side: Side, host: Host, hermes: Home) -> None:
+    task_id = await say(side, host, hermes, " look ", PNG, NOTE)
+    await say(side, host, hermes, "", NOTE, task_id=task_id)
+    first, second = await turns(side, task_id)
+    assert (first["prompt"], second["prompt"]) == (" look ", "")
+    picture = {
+        "kind": "image",
+        "attachment_id": f"att_{sha256(samples.png())}",
+        "media_type": "image/png",
+        "bytes": len(samples.png()),
+        "name": "b.png",
+        "width": 3,
+        "height": 2,
+    }
+    note = {
+        "kind": "file",
+        "attachment_id": f"att_{sha256(b'hello')}",
+        "media_type": "text/markdown",
+        "bytes": 5,
+        "name": "a b.md",
+    }
+    assert (first["attachments"], second["attachments"]) == ([picture, note], [note])
+    small = await turns(side, task_id, max_bytes=LEAST_BYTES)
+    assert small == [first, second]
+
+
+async def test_a_page_is_never_above_its_size(side: Side, host: Host, hermes: Home) -> None:
+    many = [{**NOTE, "name": f"{'n' * 200}{number}.md"} for number in range(20)]
+    task_id = await say(side, host, hermes, "look", *many)
+    copies = host._inject_files(host.commands[-1])["value"]["copies"]
+    hints = "".join(f"\n\n[Image attached at: {one}]" for one in copies)
+    hermes.run("UPDATE messages SET content = ? WHERE role = 'user'", f"look{hints}")
+    asked = {"task_id": task_id, "max_bytes": LEAST_BYTES}
+    answer = await side.ask("task.history", **asked)
+    assert len(json.dumps(answer)) <= LEAST_BYTES
+    (turn,) = await turns(side, task_id)
+    assert len(turn["attachments"]) == 20
+
+
+async def test_also_after_a_restart_and_when_the_file_is_gone(tmp_path: Path, hermes: Home) -> None:
+    async with Side(tmp_path) as side, linked(side, hermes) as host:
+        task_id = await say(side, host, hermes, "look", NOTE)
+        before = await turns(side, task_id)
+    async with Side(tmp_path) as side, linked(side, hermes):
+        await side.files.index.forget(sha256(b"hello"))
+        assert await turns(side, task_id) == before
+        name = before[0]["attachments"][0]["attachment_id"]
+        assert (await side.refused("attachment.get", attachment_id=name)).code == "unknown_file"
+
+
+async def test_what_never_ran_is_not_remembered(side: Side, host: Host, tmp_path: Path) -> None:
+    host.errors["inject_files"] = "bad_file"
+    await side.refused("session.send", text="look", request_id="r1", attachments=[NOTE])
+    assert rows(tmp_path) == []
+
+
+async def test_messages_without_files_are_not_remembered(
+    side: Side, host: Host, tmp_path: Path
+) -> None:
+    await side.ask("session.send", text="look", request_id="r1")
+    assert rows(tmp_path) == []
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST", 2), ("MOST_BYTES", 600)])
+async def test_the_newest_are_remembered(
+    side: Side,
+    host: Host,
+    hermes: Home,
+    tmp_path: Path,
+    limit: str,
+    value: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sentindex, limit, value)
+    task_id = await say(side, host, hermes, f"{'0' * 80}", NOTE)
+    for number in (1, 2):
+        await say(side, host, hermes, f"{number}" * 80, NOTE, task_id=task_id)
+    assert rows(tmp_path) == [("1" * 80, task_id), ("2" * 80, task_id)]
+    forgotten, *known = await turns(side, task_id)
+    assert forgotten["prompt"].startswith("[The user sent a document."), "as Hermes has it"
+    assert [turn["prompt"] for turn in known] == ["1" * 80, "2" * 80]
+
+
+async def test_an_older_plugin_tells_no_copies(side: Side, host: Host, hermes: Home) -> None:
+    for odd in ({}, {"copies": "odd"}, {"copies": [1, None]}):
+        host.values["inject_files"] = {"session_key": key_of("c1"), "message_id": "m"} | odd
+        task_id = await say(side, host, hermes, "look", NOTE)
+        assert task_id == side.task_id(key_of("c1"))
+
+
+async def test_hits_have_no_folders(side: Side, host: Host, hermes: Home) -> None:
+    await say(side, host, hermes, "look", NOTE)
+    (hit,) = (await side.ask("task.search", PHONE, query="saved"))["hits"]
+    assert str(hermes.folder) not in hit["snippet"]
+    assert [hit["snippet"][a:b] for a, b in hit["highlights"]] == ["saved"]
+    (hit,) = (await side.ask("task.search", query="cache"))["hits"]
+    assert hit["highlights"] == [], "it is in what is left out"

@@ -1,0 +1,161 @@
+"""Stored messages that came with files, told as they were sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from loomid.lmp.file_frames import AttachmentRef
+from loomid.lmp.recalled import VOICE_S, Recall, Sent, without_folders
+from loomid.lmp.stored import Row, content_of
+
+GOLDEN = Path(__file__).parents[1] / "data/golden"
+RELEASES = ("19", "20", "22")
+HOME = "/home/ann/.hermes"
+LIMIT = 10_000
+NAME = "doc_0123456789ab_a b.txt"
+NOTE = f"[The user sent a text document: 'a b.txt'. It is saved at: {HOME}/cache/documents/{NAME}]"
+HINT = f"[Image attached at: {HOME}/cache/images/img_0123456789ab.png]\n[screenshot]"
+REF = AttachmentRef(attachment_id="att_1", media_type="text/plain", bytes=9, name="a b.txt")
+SPOKEN = AttachmentRef(attachment_id="att_2", media_type="audio/ogg", bytes=9, name="a.ogg")
+
+
+def row(text: str, ts: float = 10.0, *, limit: int = LIMIT, role: Any = "user") -> Row:
+    return Row(id=1, session_id="s1", role=role, ts=ts, content=content_of(text, limit))
+
+
+def sent(text: str, at: float = 9.0, ref: AttachmentRef = REF, copy: str = NAME) -> Sent:
+    return Sent(at, text, (ref,), (copy,))
+
+
+def told(text: str, *known: Sent, limit: int = LIMIT, ts: float = 10.0) -> tuple[str, list[Any]]:
+    content = Recall(known, limit)(row(text, ts, limit=limit)).content
+    return content.text, [one.attachment_id for one in content.attachments]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_the_releases_store(release: str) -> None:
+    """Messages as a real run of each left them, and as they were sent."""
+    golden = json.loads((GOLDEN / f"files-{release}.json").read_text(encoding="utf-8"))
+    known = [
+        Sent(
+            one["at"],
+            one["text"],
+            tuple(msgspec.convert(one["attachments"], list[AttachmentRef])),
+            tuple(one["copies"]),
+        )
+        for one in golden["sent"]
+    ]
+    rows = [row(text, ts) for ts, text in golden["rows"]]
+    recall = Recall(known, LIMIT)
+    contents = [recall(one).content for one in reversed(rows)][::-1]
+    assert [[one.text, len(one.attachments)] for one in contents] == golden["told"]
+    refs = [(a.attachment_id, a.name) for one in contents for a in one.attachments]
+    assert refs == [(a.attachment_id, a.name) for one in known for a in one.attachments]
+
+
+def test_only_where_it_stands_as_the_text() -> None:
+    """A user may name a copy, too, and may write what Hermes writes."""
+    again = f"look again at {HOME}/cache/documents/{NAME}"
+    for text in ("look", ""):
+        recall = Recall([sent(text)], LIMIT)
+        for later in (again, f"{again}\n\n{text}"):
+            assert recall(row(later)) == row(later)
+        assert recall(row(f"{NOTE}\n\n{text}")).content.text == text
+        assert recall(row(f"{NOTE}\n\n{text}")).content.text == f"{NOTE}\n\n{text}", "once"
+
+
+def test_other_roles_and_other_files_stay() -> None:
+    recall = Recall([sent("look")], LIMIT)
+    for other in (row(f"{NOTE}\n\nlook", role="assistant"), row(NOTE.replace("012", "f12"))):
+        assert recall(other) == other
+
+
+def test_a_text_is_cut_as_any_other() -> None:
+    content = Recall([sent("x" * 50)], 20)(row(f"{NOTE}\n\n{'x' * 50}")).content
+    assert (content.text, content.truncated) == ("x" * 20, True)
+    long = "y" * 5_000
+    assert told(f"{NOTE}\n\n{long}", sent(long), limit=2_000) == ("y" * 2_000, ["att_1"])
+    pasted = f"[a log of {NAME}]{'z' * 50}"
+    for other in (sent(long), sent(""), sent("", 9.0, SPOKEN, "")):
+        assert told(pasted, other, limit=40)[1] == [], "nobody can say what else was in it"
+
+
+def test_speech_is_known_by_its_time() -> None:
+    """Where Hermes understood it, it does not name its copy."""
+    voice = [sent("brief", at, SPOKEN, f"audio_00000000000{n}.ogg") for n, at in enumerate((5, 9))]
+    assert told('"what time is it"\n\nbrief', *voice) == ("brief", ["att_2"])
+    assert told('"what time is it"\n\nother', *voice)[1] == []
+    assert told('"what time is it"\n\nbrief', *voice, ts=9.1 + VOICE_S)[1] == []
+    assert told('"what time is it"\n\nbrief', *voice, ts=1.0)[1] == []
+    assert told("please\n\nbrief", *voice)[1] == []
+    assert told('"what time is it"\n\nbrief', sent("brief"))[1] == [], "that was no speech"
+
+
+def test_what_was_said_alone_is_told_as_hermes_heard_it() -> None:
+    assert told('"what time is it"', sent("", 9.0, SPOKEN)) == ('"what time is it"', ["att_2"])
+    assert told("[voice message could not be transcribed]", sent("", 9.0, SPOKEN)) == (
+        "",
+        ["att_2"],
+    )
+
+
+pieces = st.lists(
+    st.sampled_from(["a", "look", "\n\n", NOTE, HINT, '"heard"', "[", "]", " ", NAME]), max_size=6
+).map("".join)
+
+
+@given(st.lists(pieces, max_size=6), st.lists(pieces, max_size=4))
+def test_no_text_is_lost_or_invented(stored: list[str], texts: list[str]) -> None:
+    """Each message is as stored or as one that was sent, which is in it; each of those once."""
+    known = [sent(text, copy=f"{NAME[:4]}{n:012x}") for n, text in enumerate(texts)]
+    recall = Recall([*known, sent("look"), sent("", 9.0, SPOKEN, "")], LIMIT)
+    found: list[str] = []
+    for text in stored:
+        content = recall(row(text)).content
+        ids = [one.attachment_id for one in content.attachments]
+        if not ids:
+            assert content.text == text
+        else:
+            assert content.text.strip() in text
+            lost = text.replace(content.text.strip(), "", 1)
+            assert lost.strip() == "" or any(each in lost for each in (NOTE, HINT, "[", '"'))
+        found += ids
+    assert len(found) <= len(texts) + 2
+
+
+# ── snippets ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("snippet", "shown"),
+    [
+        (f"saved at: {HOME}/cache/documents/<doc>_1_a.txt] now", "saved at: <doc>_1_a.txt] now"),
+        ("…hermes/cache/images/img_1.<png>]", "…img_1.<png>]"),
+        (f"at: {HOME}/cache/images/img_1, {HOME}/cache/audio/<a>", "at: img_1, <a>"),
+        ("<saved> at: /home/ann/.her…", "<saved> at: …"),
+        ("at: /home/<ann>/.hermes/cache/documents/doc_1 <x>", "at: doc_1 <x>"),
+        ("<my> cache/images and /home/bob/<x>", "<my> cache/images and /home/bob/<x>"),
+        ("in /var/cache/images/<x>", "in /var/cache/images/<x>"),
+        (f"at {HOME}/cache/doc…", "at …"),
+        ("I <live> in /home/ann", "I <live> in /home/ann"),
+        ("no path <at> all", "no path <at> all"),
+    ],
+)
+def test_snippets_have_the_names_alone(snippet: str, shown: str) -> None:
+    text, marks = without_folders(*unmarked(snippet), HOME)
+    assert (text, marks) == unmarked(shown)
+
+
+def unmarked(text: str) -> tuple[str, list[tuple[int, int]]]:
+    marks = []
+    while "<" in text:
+        begin, end = text.index("<"), text.index(">") - 1
+        text = text.replace("<", "", 1).replace(">", "", 1)
+        marks.append((begin, end))
+    return text, marks
