@@ -148,7 +148,7 @@ def test_turns_of_other_platforms(gateway: Gateway, peer: Peer) -> None:
 
 
 def test_no_home_notice_and_no_error_in_the_log(gateway: Gateway, peer: Peer) -> None:
-    run(peer, "say 1", "fresh", "m-fresh")
-    assert not [f for f in peer.all("sent") if "home" in f["text"].lower()]
+    at, _ = run(peer, "say 1", "fresh", "m-fresh")
+    assert not [f for f in peer.all("sent", at) if "home" in f["text"].lower()]
     assert "loomi: hook" not in gateway.log
     assert "registered unknown hook" not in gateway.log
