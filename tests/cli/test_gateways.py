@@ -44,7 +44,7 @@ async def test_forget(tmp_path: Path) -> None:
         nothing = await ctl(daemon, "gateways")
         assert (nothing.returncode, nothing.stdout) == (0, "")
         assert "loomictl hermes install" in nothing.stderr
-        async with demo_agent(daemon, id_file=tmp_path / "id"):
+        async with demo_agent(daemon, home=tmp_path / "home"):
             phone = await main_job(daemon, daemon.url)
             refused = await ctl(daemon, "gateways", "forget", "Demo")
             assert (refused.returncode, "online" in refused.stderr) == (1, True)
@@ -72,7 +72,7 @@ async def test_forget(tmp_path: Path) -> None:
         assert await listed(daemon) == []
         async with phone.connect() as connection:
             assert connection.hello_ok.payload["gateways"] == []
-        async with demo_agent(daemon, id_file=tmp_path / "id"), phone.connect() as connection:
+        async with demo_agent(daemon, home=tmp_path / "home"), phone.connect() as connection:
             (one,) = connection.hello_ok.payload["gateways"]
             assert (one["gateway_id"], one["online"]) == (gateway_id, True)
 
