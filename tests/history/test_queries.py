@@ -274,7 +274,11 @@ async def test_hits_are_never_above_the_frame_limit(side: Side, host: Host, herm
     hermes.session("s3", KEY, title="\x01" * 5_000)
     for _ in range(100):
         hermes.message("user", "\x01" * 50 + "q " * 200, "s3")
-    history = History(side.commands.tasks, side.gateways, side.log.projection, side.key, 2**14)
+    history = History(
+        *(side.commands.tasks, side.gateways, side.log.projection, side.key),
+        2**14,
+        side.files.sent,
+    )
     asked = TaskSearch(query="q", limit=100)
     answer = await history.search(PHONE, asked)
     assert 0 < len(msgspec.json.encode(answer)) < 2**14
