@@ -259,9 +259,11 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
             asked.entry.event.set()
         return {"value": {"applied": True}}
 
-    async def _op_running(self, _id: str, fact: str, inbox: str = "", **_: Any) -> Message:
+    async def _op_running(
+        self, _id: str, fact: str, inbox: str = "", max_file_bytes: int = 0, **_: Any
+    ) -> Message:
         """Tell what is alive, as a fact: with it loomid has seen all that came before."""
-        state.inbox = inbox or state.inbox
+        state.inbox, state.most = inbox or state.inbox, max_file_bytes or state.most
         keys = list(self.gateway_runner._running_agents)
         alive = {"approvals": list(state.approvals), "questions": list(state.questions)}
         state.link.emit(fact, {"keys": keys, **alive})

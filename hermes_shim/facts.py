@@ -25,7 +25,7 @@ if not hasattr(state, "boot"):
     state.questions = {}  # question id → what waits for it
     state.clarify = {}  # session key → the clarify call at work there
     state.commands = {}  # session key → message id of its last command
-    state.inbox = ""  # where loomid wants files
+    state.inbox, state.most = "", 64 << 20  # where loomid wants files, of so many bytes at most
     state.over = deque(maxlen=256)  # turns that ended
 
 

@@ -20,6 +20,7 @@ from .wire import Message, log
 
 # Of copies that loomid has not fetched: the newest, so many of so many bytes at most.
 COPIES, COPIES_BYTES = 64, 1 << 30
+SPARE_BYTES = 16 << 20  # of the disk, which files leave to loomid's database
 CACHES = {
     "image": base.cache_image_from_bytes,
     "audio": base.cache_audio_from_bytes,
@@ -40,8 +41,9 @@ def handed(path: str, message_id: str) -> str:
     folder = Path(state.inbox or Path(get_hermes_home(), "loomi", "files"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     source, copy = Path(path), folder / message_id
-    if not source.is_file() or (held := source.stat().st_size) > COPIES_BYTES:
+    if not source.is_file() or (size := source.stat().st_size) > COPIES_BYTES:
         return ""
+    held = size
     with suppress(OSError):  # loomid, too, removes what it has taken
         for old in sorted(folder.iterdir(), key=lambda one: one.lstat().st_ctime, reverse=True):
             held += max(old.lstat().st_size, COPIES_BYTES // COPIES)
@@ -50,7 +52,14 @@ def handed(path: str, message_id: str) -> str:
     try:
         os.link(source.resolve(), copy)
     except OSError:
-        shutil.copyfile(source, copy)
+        # loomid makes one of its own before it removes ours.
+        if size > state.most or 2 * size + SPARE_BYTES > shutil.disk_usage(folder).free:
+            return ""
+        try:
+            shutil.copyfile(source, copy)
+        except OSError:
+            copy.unlink(missing_ok=True)
+            return ""
     return str(copy)
 
 

@@ -35,10 +35,10 @@ class Caretaker:
         """Do the rounds, until cancelled."""
         while True:
             self._called.clear()
-            with contextlib.suppress(StorageFailing):  # tried again
-                await self._uploads.tend()  # first: the last byte of one may just have come
-                await self._files.tend()
-                await self._intake.tend()
+            # Uploads first: the last byte of one may just have come.
+            for tend in (self._uploads.tend, self._files.tend, self._intake.tend):
+                with contextlib.suppress(StorageFailing):  # tried again
+                    await tend()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ROUND_S):
                     await self._called.wait()

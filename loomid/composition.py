@@ -157,6 +157,7 @@ async def _gateways(config: Config, store: Store) -> Gateways:
         acked=await store.acks(),
         known=await store.gateways(),
         inbox=config.state_dir / INBOX,
+        max_file_bytes=config.max_file_bytes,
     )
 
 

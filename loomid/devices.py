@@ -92,7 +92,11 @@ class Devices:
         return max(0.0, min(gone_for, self._claim_within_s - GRACE_S))
 
     def watch(self, told: Changed) -> None:
-        """Have it called with the id and scopes of each device that is revoked or changed."""
+        """Have it called with the id and scopes of each device that is changed or revoked.
+
+        A revoked one has no scopes. That is told before it is on disk, and once more when it
+        is; when it cannot be stored, the scopes that the device has again.
+        """
         self._watchers.append(told)
 
     def _tell(self, device_id: str) -> None:
@@ -311,9 +315,10 @@ class Devices:
             if known is not None:  # else it would be back after the next start, unasked
                 self._known[device_id] = known
             raise
+        finally:
+            self._tell(device_id)
         self._gone_at.pop(device_id, None)
         self._snapshots.pop(device_id, None)
-        self._tell(device_id)
         return gone or known is not None
 
     async def tend(self, connected: AbstractSet[str]) -> None:

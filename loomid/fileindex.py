@@ -7,12 +7,14 @@ nothing has changed then.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from loomid.durable import Durable
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterator
 
     from loomid.store import Store
 
@@ -110,15 +112,15 @@ class FileIndex:
         digests. Never one that a message on its way needs."""
 
         def work(line: sqlite3.Connection) -> list[str]:
-            line.execute(
-                """DELETE FROM file_use WHERE task_id IS NULL
-                AND device_id NOT IN (SELECT device_id FROM device)
+            nobodys = _drop_uses(
+                line,
+                """task_id IS NULL AND device_id NOT IN (SELECT device_id FROM device)
                 AND (message_id IS NULL OR abs(at - ?) > ?)""",
-                (now, PENDING_S),
+                *(now, PENDING_S),
             )
-            old = [row[0] for row in _idle(line, now) if row[2] < before]
+            old = [row[0] for row in takewhile(lambda row: row[2] < before, _idle(line, now))]
             _forget(line, old)
-            return old + _forget_nobodys(line)
+            return old + nobodys
 
         return await self._line.write(work)
 
@@ -155,10 +157,7 @@ class FileIndex:
         nobody's now; they are forgotten."""
 
         def work(line: sqlite3.Connection) -> list[str]:
-            line.execute(
-                "DELETE FROM file_use WHERE message_id = ? AND task_id IS NULL", (message_id,)
-            )
-            return _forget_nobodys(line)
+            return _drop_uses(line, "message_id = ? AND task_id IS NULL", message_id)
 
         if await self._rows("SELECT 1 FROM file_use WHERE message_id = ?", message_id):
             return await self._line.write(work)
@@ -239,34 +238,35 @@ def _make_room(line: sqlite3.Connection, need: int, most: int, now: float) -> li
     held += line.execute("SELECT coalesce(sum(bytes), 0) FROM upload").fetchone()[0]
     surplus, crowd = held + need - most, files + 1 - MOST_FILES
     gone: list[str] = []
-    for sha256, size, _ in _idle(line, now):
-        if surplus <= 0 and crowd <= 0:
-            break
-        gone.append(sha256)
-        surplus, crowd = surplus - size, crowd - 1
-    if surplus > 0 or crowd > 0:
-        return None
+    idle = _idle(line, now)
+    while surplus > 0 or crowd > 0:
+        found = next(idle, None)
+        if found is None:
+            return None
+        gone.append(found[0])
+        surplus, crowd = surplus - found[1], crowd - 1
     _forget(line, gone)
     return gone
 
 
-def _idle(line: sqlite3.Connection, now: float) -> list[tuple[str, int, float]]:
+def _idle(line: sqlite3.Connection, now: float) -> Iterator[tuple[str, int, float]]:
     """Digest, size and last use of the files that no message on its way needs, oldest first."""
     return line.execute(
         """SELECT sha256, bytes, used_at FROM file WHERE NOT EXISTS (SELECT 1 FROM file_use
         WHERE file_use.sha256 = file.sha256 AND message_id IS NOT NULL AND task_id IS NULL
         AND abs(at - ?) <= ?) ORDER BY used_at""",
         (now, PENDING_S),
-    ).fetchall()
+    )
 
 
-def _forget_nobodys(line: sqlite3.Connection) -> list[str]:
-    """Forget files that nobody may see; their digests."""
-    rows = line.execute(
-        """SELECT sha256 FROM file WHERE NOT EXISTS (SELECT 1 FROM file_use
-        WHERE file_use.sha256 = file.sha256)"""
+def _drop_uses(line: sqlite3.Connection, which: str, *parameters: Any) -> list[str]:  # noqa: ANN401 - SQL values
+    """Forget what files are to somebody, and those that nobody may see now; their digests."""
+    dropped = line.execute(
+        f"DELETE FROM file_use WHERE {which} RETURNING sha256",  # noqa: S608 - ours
+        parameters,
     ).fetchall()
-    names = [name for (name,) in rows]
+    used = "SELECT 1 FROM file_use WHERE sha256 = ?"
+    names = [row[0] for row in set(dropped) if line.execute(used, row).fetchone() is None]
     _forget(line, names)
     return names
 

@@ -202,16 +202,16 @@ class Files:
         return self._kept(*found)
 
     async def read(self, kept: Kept) -> BinaryIO:
-        """The file, open; it stays readable should it be evicted now. Raises UnknownFile."""
-        try:
-            file: BinaryIO = await asyncio.to_thread(kept.path.open, "rb")
-        except FileNotFoundError:
+        """The file, open; it stays readable should it be evicted now.
+
+        Raises UnknownFile or StorageFailing.
+        """
+        file = await on_disk(_open, kept.path)
+        if file is None:
             async with self._placing:  # else one that is being placed just now were forgotten
                 if not await on_disk(kept.path.exists):
                     await self.index.forget(kept.row.sha256)
-            raise UnknownFile from None
-        except OSError:
-            raise StorageFailing from None
+            raise UnknownFile
         with contextlib.suppress(StorageFailing):
             await self.index.touch(kept.row.sha256, self._clock())
         return file
@@ -244,7 +244,7 @@ async def on_disk(work: Callable[..., T], *arguments: object) -> T:
     try:
         return await asyncio.to_thread(partial(work, *arguments))
     except OSError as error:
-        log.error("the files cannot be written: %s", error.strerror)
+        log.error("the files cannot be read or written: %s", error.strerror)
         raise StorageFailing from None
 
 
@@ -312,10 +312,20 @@ def _back(place: Path, new: Path) -> None:
         place.replace(new)
 
 
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+
+
 def _copy(source: Path, folder: Path, most: int) -> tuple[Path, str, int, Content]:
     """A copy of a regular file: no link is followed, and no pipe or device waited for."""
     with _regular(source) as original:
-        file, path = _fresh(folder, os.fstat(original.fileno()).st_size)
+        size = os.fstat(original.fileno()).st_size
+        if size > most:  # before the disk is asked, which has no room for it now and never will
+            raise TooLarge(max_file_bytes=most)
+        file, path = _fresh(folder, size)
         with file, _or_remove(path):
             sha256, size = hashlib.sha256(), 0
             while piece := _piece_of(original):

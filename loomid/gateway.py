@@ -54,12 +54,13 @@ class Gateways:
         acked: Mapping[tuple[str, str], int],
         known: Iterable[Arrival] = (),
         inbox: Path | None = None,
+        max_file_bytes: int | None = None,
         beat_s: float = wire.BEAT_S,
         deadline_s: float = wire.COMMAND_DEADLINE_S,
     ) -> None:
         self.ready = asyncio.Event()
         self._path = socket_path
-        self._inbox = inbox  # where shims put files for us
+        self._handing = {"inbox": str(inbox), "max_file_bytes": max_file_bytes} if inbox else {}
         self._version = version
         self._instance = instance
         self._clock = clock
@@ -250,8 +251,7 @@ class Gateways:
         self._send(peer, wire.Welcome(wire.WIRE_VERSION, self._version, self._instance, boot.acked))
         # What is alive comes as a fact, after all that came before; nobody waits for the result.
         stock = f"{STOCK}{secrets.token_hex(8)}", boot.boot, self._clock() + self._deadline_s
-        args = {"fact": "inventory"} | ({"inbox": str(self._inbox)} if self._inbox else {})
-        self._send(peer, wire.Command(*stock, "running", args))
+        self._send(peer, wire.Command(*stock, "running", {"fact": "inventory"} | self._handing))
 
     def _complain(self, boot: Boot) -> None:
         """Say once that Hermes' database is on this machine and cannot be read."""

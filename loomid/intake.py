@@ -1,4 +1,4 @@
-"""Takes in the files that agents send, one after the other, and tells the fold how that went."""
+"""Takes in the files that agents send, one at a time, and tells the fold how that went."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Intake:
         self._files = files
         self._arrive = arrive
         self._clock = clock
-        self._wanted: asyncio.Queue[tuple[str, FileSeen]] = asyncio.Queue()
+        self._wanted: asyncio.Queue[tuple[str, FileSeen, float]] = asyncio.Queue()
+        """With the seconds until the next attempt, should the disk fail."""
         self._told: set[str] = set()
         """Paths of those that are not taken in yet."""
         self._untold: dict[str, float] = {}
@@ -50,13 +51,22 @@ class Intake:
     def want(self, gateway_id: str, seen: FileSeen) -> None:
         """This file is to be taken in."""
         self._told.add(seen.fact.path)
-        self._wanted.put_nowait((gateway_id, seen))
+        self._wanted.put_nowait((gateway_id, seen, _FIRST_PAUSE_S))
 
     async def run(self) -> None:
-        """Take in what is wanted, until cancelled."""
+        """Take in what is wanted, until cancelled; however long the disk fails.
+
+        It may have no room for one file and some for those after it: they do not wait.
+        """
+        later = asyncio.get_running_loop().call_later
         while True:
-            gateway_id, seen = await self._wanted.get()
-            kept, error = await self._taken(gateway_id, seen)
+            gateway_id, seen, pause = await self._wanted.get()
+            try:
+                kept, error = await self._taken(gateway_id, seen)
+            except StorageFailing:
+                again = gateway_id, seen, min(2 * pause, _LONGEST_PAUSE_S)
+                later(pause, self._wanted.put_nowait, again)
+                continue
             if seen.fact.ours:
                 await asyncio.to_thread(_remove, seen.fact.path)
             self._told.discard(seen.fact.path)
@@ -76,23 +86,21 @@ class Intake:
     async def _taken(
         self, gateway_id: str, seen: FileSeen
     ) -> tuple[AttachmentRef | None, str | None]:
-        """The file, or why there is none; however long the disk fails."""
-        fact, pause = seen.fact, _FIRST_PAUSE_S
+        """The file, or why there is none. Raises StorageFailing."""
+        fact = seen.fact
         source = f"{gateway_id}:{seen.boot}:{fact.message_id}"
         use = Use(fact.name, task_id=seen.task_id, source=source)
-        while True:
-            try:
-                return (await self._files.take(Path(fact.path), use)).ref(), None
-            except StorageFailing:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
-            except (BadFile, TooLarge) as refused:
-                error = str(refused.params.get("reason", refused.code))
-                log.warning("a file of the agent was not taken: %s", error)
-                return None, error
-            except Exception as error:  # noqa: BLE001 - one odd file must not end the daemon
-                log.error("a file of the agent met an error of our own: %s", type(error).__name__)
-                return None, "internal"
+        try:
+            return (await self._files.take(Path(fact.path), use)).ref(), None
+        except StorageFailing:
+            raise
+        except (BadFile, TooLarge) as refused:
+            error = str(refused.params.get("reason", refused.code))
+            log.warning("a file of the agent was not taken: %s", error)
+            return None, error
+        except Exception as error:  # noqa: BLE001 - one odd file must not end the daemon
+            log.error("a file of the agent met an error of our own: %s", type(error).__name__)
+            return None, "internal"
 
 
 def _remove(path: str) -> None:

@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +48,8 @@ class Parts:
     gateways: Gateways
     pump: Pump
     files: Files
-    kept: tuple[int, int]
-    """Files and their bytes, as they were when somebody asked for all metrics."""
+    kept: tuple[int, int] = (0, 0)
+    """Files and their bytes, where they were counted: for all metrics alone."""
 
     @cached_property
     def devices(self) -> list[DeviceStatus]:
@@ -250,8 +250,9 @@ METRICS: tuple[Measure, ...] = (
     Measure(
         "transfers_total",
         ("door", "outcome"),
-        "Requests at the doors for files. Of 'upload': begun, resumed, partial (some bytes came,"
-        " not all), finished, or why not; of 'files': given, broken_off, or why not.",
+        "Requests at the doors for files. Of 'upload': begun (also again, while nothing of it has"
+        " come), resumed, partial (some bytes came, not all), finished, or why not; of 'files':"
+        " given, unchanged (the phone has it), or why not. Of both: broken_off.",
         lambda now: now.hub.tally.transfers,
     ),
     Measure(
@@ -294,7 +295,8 @@ class Metrics:
     """Answers from the state of the moment."""
 
     def __init__(self, hub: Hub, log: Log, gateways: Gateways, pump: Pump, files: Files) -> None:
-        self._parts = hub, log, gateways, pump, files
+        self._parts = partial(Parts, hub, log, gateways, pump, files)
+        self._files = files
         self._kept = 0, 0
 
     async def text(self) -> bytes:
@@ -305,20 +307,20 @@ class Metrics:
         from prometheus_client import CollectorRegistry, generate_latest
 
         with contextlib.suppress(StorageFailing):  # another metric says so
-            self._kept = await self._parts[-1].index.usage()
+            self._kept = await self._files.index.usage()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry)
 
     def collect(self) -> Iterator[Metric]:
         """What prometheus-client asks of a collector."""
-        now = Parts(*self._parts, self._kept)
+        now = self._parts(self._kept)
         for metric in METRICS:
             yield _family(metric, metric.read(now))
 
     def figures(self) -> dict[str, Any]:
         """Those that help an owner, for `loomictl status`."""
-        now = Parts(*self._parts, self._kept)
+        now = self._parts()
         stamps = now.log.stamps
         return {
             "events": stamps.events.total(),

@@ -95,6 +95,10 @@ def _door(name: str, needs: Scope) -> Callable[[Handler], _Enter]:
             except PhoneError as error:
                 self._tally.transfers[name, str(error.params.get("reason", error.code))] += 1
                 return await _refused(request, _refusal(error, request.method))
+            except ConnectionError:  # the phone has gone, or was sent away: nobody hears more
+                self._tally.transfers[name, "broken_off"] += 1
+                _abort(request)
+                return web.Response()
 
         return enter
 
@@ -186,6 +190,7 @@ class FileDoors:
         )
         tag = f'"{kept.row.sha256}"'
         if tag in request.headers.get("If-None-Match", ""):
+            self._tally.transfers["files", "unchanged"] += 1
             return web.Response(status=304, headers={"ETag": tag, **_cached()})
         wanted = request.headers.get("Range")
         if request.headers.get("If-Range", tag) != tag:

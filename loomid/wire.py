@@ -306,8 +306,9 @@ RESULT_ERRORS = {
 # approve    {approval_id, choice, reason?}   → {applied: bool}
 # answer     {question_id, answers: [{selected: [place], custom?}] or null, which cancels}
 #            → {applied: bool}
-# running    {fact: running | inventory, inbox?}   → {keys}; also emits that fact. `inbox` is
-#            where copies of files are put for loomid, which need not be able to read elsewhere
+# running    {fact: running | inventory, inbox?, max_file_bytes?}   → {keys}; also emits that
+#            fact. `inbox` is where copies of files are put for loomid, which need not be able to
+#            read elsewhere; it takes none larger than that
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
 # models     {chat_id?}   → {providers: [{slug, name, total_models, models: [{model,
 #            context_length}]}], default: {model, provider, context_length}, current?: the same}

@@ -195,6 +195,18 @@ async def test_a_phone_that_has_it_need_not_load_it(carrier: Carrier):
     assert await carrier.call("HEAD", path) == (200, b"")
 
 
+async def test_a_disk_that_fails_is_told_and_logged(
+    server: Server, carrier: Carrier, caplog: pytest.LogCaptureFixture
+):
+    ref = await carrier.upload(b"hello")
+    place = server.files.folder / sha256(b"hello")
+    place.unlink()
+    place.mkdir()
+    status, error = await carrier.call("GET", f"/files/{ref['attachment_id']}")
+    assert (status, error["code"]) == (503, "storage_failing")
+    assert "the files cannot be read or written: Is a directory" in caplog.text
+
+
 async def test_a_phone_may_wait_until_it_is_told_to_go_on(server: Server, carrier: Carrier):
     _, begun = await carrier.begin(b"hello")
 

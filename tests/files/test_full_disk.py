@@ -68,7 +68,7 @@ async def test_nothing_fits_in_any_more(daemon: Daemon, gateway: Host, tmp_path:
             asked = await c.request("session.send", **SEND)
             assert (asked.payload["code"], asked.payload["fatal"]) == ("storage_failing", False)
             gateway.link.emit("file.sent", handed("out-1", report))
-            await until(lambda: daemon.log().count("the files cannot be written") >= 3)
+            await until(lambda: daemon.log().count("the files cannot be read or written") >= 3)
             await c.send("ping")
             await c.wait_type("pong")
             assert lies_there(daemon) == [begun["upload_id"]]
@@ -103,6 +103,23 @@ async def test_what_would_fill_the_disk_is_refused_before_it_does(daemon: Daemon
         await carrier.upload(b"small")
         assert not (await asyncio.to_thread(daemon.status))["log"]["failing"]
         assert c.closed is None
+
+
+async def test_a_file_without_room_holds_up_no_other(daemon: Daemon, gateway: Host, tmp_path: Path):
+    """It waits until there is room."""
+    large, report = tmp_path / "large.bin", tmp_path / "report.pdf"
+    large.write_bytes(bytes(30 * MIB))
+    report.write_bytes(samples.PDF)
+    async with Phone(daemon.url).connect(daemon.pair()["qr"]["token"]) as c:
+        gateway.link.emit("file.sent", handed("out-1", large))
+        gateway.link.emit("file.sent", handed("out-2", report))
+        sent = await c.wait_type("run.attachment")
+        assert sent.payload["attachment_id"] == f"att_{sha256(samples.PDF)}"
+        assert lies_there(daemon) == [sha256(samples.PDF)]
+        disk.resize(daemon.state_dir, 80 * MIB)
+        sent = await c.wait_type("run.attachment", 2, timeout=30)
+        assert sent.payload["bytes"] == 30 * MIB
+    assert "Traceback" not in daemon.log()
 
 
 async def test_it_fills_while_bytes_come(daemon: Daemon):

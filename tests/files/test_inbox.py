@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from loomid import intake
-from tests.support import samples
+from loomid.caretaker import Caretaker
+from loomid.uploads import Uploads
+from tests.support import disk, samples
 from tests.support.answering import Host, Side
 from tests.support.handing import event, events, handed, untaken
+from tests.support.samples import sha256
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -52,6 +56,33 @@ async def test_one_that_waits_to_be_taken_stays(tmp_path: Path, make_host: Calla
     async with Side(tmp_path) as side:
         await event(side, "run.attachment", media_type="application/pdf")
         assert not copy.exists()
+
+
+async def test_one_that_left_and_comes_again_is_new(side: Side):
+    copy = side.files.inbox / "out-1"
+    copy.touch()
+    await round_at(side, 1.0)
+    copy.unlink()
+    await round_at(side, 2.0)
+    copy.touch()
+    await round_at(side, 2 * intake.UNTOLD_S)
+    assert copy.exists()
+
+
+async def test_they_are_looked_after_although_the_database_fails(side: Side, tmp_path: Path):
+    uploads = Uploads(tmp_path, side.files, lambda: 0.0)
+    await uploads.open()
+    await uploads.begin("dev_revoked", 5, sha256(b"hello"), None, None)
+    copy = side.files.inbox / "out-1"
+    copy.touch()
+    await round_at(side, 1.0)
+    side.intake._clock = lambda: 2 * intake.UNTOLD_S
+    async with asyncio.TaskGroup() as tasks:
+        with disk.locked(tmp_path / "state.db"):
+            rounds = tasks.create_task(Caretaker(side.files, uploads, side.intake).run())
+            await until(lambda: not copy.exists())
+        rounds.cancel()
+    assert len(await side.files.index.uploads()) == 1, "the database did fail"
 
 
 async def test_one_that_is_not_taken_is_removed_at_once(side: Side, host: Host):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomid.errors import PhoneError
+from loomid.errors import PhoneError, TooLarge
 from loomid.fileindex import Use
 from tests.support import samples
 from tests.support.answering import LIMITS, PHONE, TABLET, Host, Side, key_of
@@ -243,7 +243,7 @@ async def test_what_cannot_be_taken(side: Side, host: Host, tmp_path: Path):
     bomb.write_bytes(samples.png(30_000, 30_000))
     large = tmp_path / "large"
     with large.open("wb") as file:
-        file.truncate(65 * 2**20)
+        file.truncate(2**40)  # no disk has room for it
     for path, wanted in (
         (tmp_path / "none", "gone"),
         (tmp_path / "link", "gone"),
@@ -257,6 +257,14 @@ async def test_what_cannot_be_taken(side: Side, host: Host, tmp_path: Path):
         host.link.emit("file.sent", handed(f"out-{path.name}", path))
         sent = await event(side, "run.attachment", error=wanted)
         assert (sent["attachment_id"], sent["name"]) == (None, "report.pdf")
+    assert kept(side) == []
+
+
+async def test_a_file_that_grows_while_it_is_copied(side: Side):
+    """As far as its size tells it is empty."""
+    side.files.max_file_bytes = 10
+    with pytest.raises(TooLarge):
+        await side.files.take(Path("/proc/self/status"), Use("a"))
     assert kept(side) == []
 
 

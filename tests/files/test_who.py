@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, BinaryIO
 
 import aiohttp
 import pytest
 
+from loomid.errors import StorageFailing
 from loomid.fileindex import Use
+from loomid.lmp.scopes import DEFAULT
+from tests.support import disk
 from tests.support.carrying import MIB, carrying, cut_off, left_behind
 from tests.support.daemon import Daemon
 from tests.support.phone import Phone
@@ -96,6 +101,42 @@ async def test_a_download_ends_when_its_device_is_revoked(server: Server, carrie
                 got += piece
     writer.close()
     assert len(got) < 4 * MIB
+
+
+async def test_a_download_ends_before_it_begins(
+    server: Server, carrier: Carrier, caplog: pytest.LogCaptureFixture
+):
+    """It is counted as one that broke off, and no error."""
+    ref = await carrier.upload(b"hello")
+    read = server.files.read
+
+    async def revoked_meanwhile(kept: Kept) -> BinaryIO:
+        await server.hub.desk.revoke(str(carrier.phone.device_id))
+        return await read(kept)
+
+    server.files.read = revoked_meanwhile  # type: ignore[method-assign] - it happens just then
+    await cut_off(carrier.call("GET", f"/files/{ref['attachment_id']}"))
+    await until(lambda: server.hub.tally.transfers["files", "broken_off"] == 1)
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+async def test_who_watches_devices_is_told_when_a_removal_is_stored(
+    server: Server, carrier: Carrier, tmp_path: Path
+):
+    """What a device brought goes then; and when it could not be stored, it is there again."""
+    told: list[tuple[Scopes, int]] = []
+
+    def watcher(_: str, held: Scopes) -> None:
+        with closing(sqlite3.connect(tmp_path / "loomid.db")) as other:
+            told.append((held, *other.execute("SELECT count(*) FROM device").fetchone()))
+
+    server.hub.watch_devices(watcher)
+    device_id = str(carrier.phone.device_id)
+    with disk.locked(tmp_path / "loomid.db"), pytest.raises(StorageFailing):
+        await server.hub.desk.revoke(device_id)
+    assert told == [((), 1), (DEFAULT, 1)]
+    await server.hub.desk.revoke(device_id)
+    assert told[2:] == [((), 1), ((), 0)]
 
 
 async def test_what_a_revoked_device_brought_goes_with_it(server: Server, carrier: Carrier):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import samples
+from tests.support import disk, samples
 from tests.support.hermes import Gateway
 from tests.support.model import Model
 from tests.support.peer import Peer, key_of
@@ -89,6 +89,35 @@ def test_what_nobody_fetches_does_not_pile_up(gateway: Gateway, peer: Peer):
     assert sum(one.stat().st_size for one in folder.iterdir()) <= 1 << 30
     for one in folder.iterdir():
         one.unlink()
+
+
+def test_a_copy_is_made_where_there_is_room_for_it(gateway: Gateway, peer: Peer):
+    """On another disk a file cannot have another name; one half copied does not stay."""
+    folder = gateway.folder / "other disk"
+    path = gateway.folder / "user" / "x.bin"
+    assert gateway.process is not None
+
+    def handed(size: int) -> Any:
+        with path.open("wb") as file:
+            file.truncate(size)
+        at = peer.mark()
+        gateway.ask("hand", method="send_document", chat_id="files", file_path=str(path))
+        return peer.wait("file.sent", at)
+
+    with disk.small_disk(folder, 64 << 20):
+        where = {"inbox": str(folder), "max_file_bytes": 30 << 20}
+        assert peer.call("running", fact="running", **where).error is None
+        copied = handed(20 << 20)
+        assert (copied["ours"], Path(copied["path"]).parent) == (True, folder)
+        Path(copied["path"]).unlink()
+        with disk.no_larger_files(gateway.process.pid, 19 << 20):
+            assert not handed(20 << 20)["ours"], "it fails half-way"
+        assert not handed(25 << 20)["ours"], "there would be no room for loomid's own"
+        disk.resize(folder, 200 << 20)
+        assert not handed((30 << 20) + 1)["ours"], "loomid would not take it"
+        assert not list(folder.iterdir())
+        where = {"inbox": str(gateway.home / "loomi" / "files"), "max_file_bytes": 64 << 20}
+        assert peer.call("running", fact="running", **where).error is None
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,15 @@ from tests.support.link import daemon
 from tests.support.waiting import until
 
 
+async def test_a_shim_is_told_where_files_go_and_how_large_they_may_be(path, shim_of, tmp_path):
+    shim = shim_of()
+    shim.link.start()
+    async with daemon(path, inbox=tmp_path, max_file_bytes=1000):
+        await until(lambda: shim.commands)
+    told = {"fact": "inventory", "inbox": str(tmp_path), "max_file_bytes": 1000}
+    assert shim.commands[0].args == told
+
+
 async def test_facts_come_in_order_and_are_acknowledged(path, shim_of):
     shim = shim_of()
     shim.link.emit("delta", delta("before start "))

@@ -13,7 +13,7 @@ from hermes_shim.ledger import Backlog
 from loomid.adminclient import Refused
 from tests.support.loomictl import loomictl
 from tests.support.measured import parsed
-from tests.support.samples import Carrier
+from tests.support.samples import Carrier, sha256
 
 ANSWER = "the words of an answer"
 
@@ -162,11 +162,13 @@ async def test_files_that_come_and_go(world):
         _, begun = await carrier.begin(data)
         await carrier.append(begun["upload_id"], 0, data[:4])
         await carrier.begin(data)
+        await carrier.begin(b"other", media_type="image/png")
         assert (await carrier.append(begun["upload_id"], 9, b""))[0] == 409
         _, done = await carrier.append(begun["upload_id"], 4, data[4:])
         path = f"/files/{done['attachment']['attachment_id']}"
         await carrier.call("GET", path)
         await carrier.call("GET", path, headers={"Range": "bytes=7-"})
+        await carrier.call("GET", path, headers={"If-None-Match": f'"{sha256(data)}"'})
         await carrier.call("GET", "/files/att_none")
         _, begun = await carrier.begin(b"other", media_type="image/png")
         await carrier.append(begun["upload_id"], 0, b"other")
@@ -174,12 +176,13 @@ async def test_files_that_come_and_go(world):
             lambda now: now("transfers_total", door="files", outcome="given") == 2
         )
     for (door, outcome), count in {
-        ("upload", "begun"): 2,
+        ("upload", "begun"): 3,
         ("upload", "partial"): 1,
         ("upload", "resumed"): 1,
         ("upload", "bad_range"): 1,
         ("upload", "finished"): 1,
         ("upload", "mismatch"): 1,
+        ("files", "unchanged"): 1,
         ("files", "unknown_file"): 1,
     }.items():
         assert now("transfers_total", door=door, outcome=outcome) == count, outcome

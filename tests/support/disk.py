@@ -46,6 +46,11 @@ def small_disk(place: Path, size: int) -> AbstractContextManager[Path]:
     return _mounted(place, "-t", "tmpfs", "-o", f"size={size}", "loomi-test")
 
 
+def resize(place: Path, size: int) -> None:
+    """Give a small disk so many bytes."""
+    _run("mount", "-o", f"remount,size={size}", place)
+
+
 @contextmanager
 def read_only(place: Path) -> Iterator[None]:
     """A mounted file system cannot be written meanwhile; nobody may be writing."""
