@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from loomid.gateway import Gateways
     from loomid.ledger import Ledger
     from loomid.lmp.projection import Projection
-    from loomid.lmp.requests import Answer, Result
+    from loomid.lmp.requests import Answer, Reply
     from loomid.lmp.runs import Runs
     from loomid.resolve import Remind
     from loomid.vault import Device, Request, Vault
@@ -128,7 +128,7 @@ class Commands:
 
     # ── one request, once ───────────────────────────────────────────────────
 
-    async def execute(self, device: Device, frame: envelope.ClientFrame) -> Result:
+    async def execute(self, device: Device, frame: envelope.ClientFrame) -> Reply:
         """The type and payload of the answer. Raises PhoneError."""
         payload = frame.payload
         if payload is None or frame.type not in frames.REQUESTS:

@@ -59,6 +59,7 @@ class Parts:
     caretaker: Caretaker
     shown: Shown
     commands: Commands
+    history: History
     web: Web
     admin: Admin
 
@@ -133,6 +134,7 @@ async def compose(
         caretaker=caretaker,
         shown=Shown(events, hub, store.ledger, time.time),
         commands=commands,
+        history=history,
         web=_web(config, door, hub, FileDoors(hub, files, uploads)),
         admin=_admin(config, door, hub, events, status, metrics, owner),
     )

@@ -83,6 +83,7 @@ async def _serve(
     """Run the parts until `stop`, and take leave of the phones."""
     parts = await compose(config, door, store, events, tasks)
     async with AsyncExitStack() as serving:
+        serving.callback(parts.history.close)
         await parts.hub.load()
         await parts.files.open()
         await parts.uploads.open()

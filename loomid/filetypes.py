@@ -31,8 +31,6 @@ _IMAGES = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
-IMAGES = frozenset({*_IMAGES.values(), "image/webp"})
-"""What models are shown, and what a phone may send as an image."""
 _SAME = {
     "image/jpg": "image/jpeg",
     "audio/mp3": "audio/mpeg",

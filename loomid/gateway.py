@@ -289,7 +289,7 @@ class Gateways:
         self._roster.arrivals.append(arrival)
         self._tell()
 
-    async def arrived(self, timeout: float | None) -> None:  # noqa: ASYNC109 - part of what it means
+    async def arrived(self, timeout: float) -> None:  # noqa: ASYNC109 - part of what it means
         """Return when `take` has something, or after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):

@@ -12,6 +12,7 @@ import json
 import sqlite3
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,7 @@ BUSY = "database_busy"
 BUSY_S = 1.0
 POLL_S = 0.005
 READERS = 4
+"""Threads that read, however many phones ask."""
 CHUNK = 32
 IDS = 2_000
 CALLS_CHARS = 64 * 1024
@@ -66,7 +68,7 @@ _NEEDED = {"messages": {"id", "session_id", "role", "content"}, "sessions": {"id
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TextLimits:
     """How many characters of a text are read."""
 
     text: int
@@ -93,15 +95,21 @@ def obstacle(home: str | Path) -> str | None:
 
 
 class HermesDb:
-    """The databases of all Hermes homes: a connection for each use, in a thread of its own."""
+    """The databases of all Hermes homes: a connection for each use, in threads of their own, so
+    that no number of reads, nor who leaves while he waits for one, holds up anything else."""
 
     def __init__(self) -> None:
-        self._readers = asyncio.Semaphore(READERS)
+        self._readers = ThreadPoolExecutor(READERS, "hermesdb")
 
     async def read(self, home: Path, work: Callable[[Reader], T]) -> T:
-        """Run a function on a fresh connection. Raises GatewayError, with a `reason`."""
-        async with self._readers:
-            return await asyncio.to_thread(read, home, work)
+        """Run a function on a fresh connection. Raises GatewayError, with a `reason`. Cancelled
+        before it has begun it is not run; later it goes on, and nobody hears of it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, read, home, work)
+
+    def close(self) -> None:
+        """Begin no more reads."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
 
 def read(home: Path, work: Callable[[Reader], T]) -> T:
@@ -223,7 +231,7 @@ class Reader:
                 return
             before = found[-1]["id"]
 
-    def messages(self, ids: Iterable[int], limits: Limits) -> Iterator[Row]:
+    def messages(self, ids: Iterable[int], limits: TextLimits) -> Iterator[Row]:
         """These messages, in this order; read in small steps."""
         chunk: list[int] = []
         for one in ids:
@@ -233,7 +241,7 @@ class Reader:
                 chunk = []
         yield from self._chunk(chunk, limits)
 
-    def _chunk(self, ids: list[int], limits: Limits) -> list[Row]:
+    def _chunk(self, ids: list[int], limits: TextLimits) -> list[Row]:
         more = ("tool_call_id", "finish_reason", "display_kind", "_compressed_summary")
         thought = f"{self.column('messages', 'reasoning')}, "
         thought += self.column("messages", "reasoning_content")
@@ -255,7 +263,7 @@ class Reader:
         )
         return [self._row(row, limits) for row in found]
 
-    def _row(self, row: sqlite3.Row, limits: Limits) -> Row:
+    def _row(self, row: sqlite3.Row, limits: TextLimits) -> Row:
         limit = limits.tool if row["role"] == "tool" else limits.text
         calls = json_of(row["tool_calls"])
         if row["many_calls"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from loomid.lmp.history_frames import (
     TaskStatsResult,
 )
 from loomid.lmp.payload import given
-from loomid.pages import Page, Place, Wanted
+from loomid.pages import Before, Page, Wanted
 from loomid.search import merged, search
 
 if TYPE_CHECKING:
@@ -34,15 +35,17 @@ if TYPE_CHECKING:
     from loomid.hermesdb import Reader
     from loomid.lmp.payload import Payload
     from loomid.lmp.projection import Projection
-    from loomid.search import Found, Result
+    from loomid.search import Found, Hits
     from loomid.sentindex import SentIndex
     from loomid.tasks import Tasks
     from loomid.vault import Device, TaskRow
 
-Places = dict[str, int]
+log = logging.getLogger("loomid.history")
+
+Rest = dict[str, int]
 """Gateway → before which message to look on."""
-_PLACE = msgspec.json.Decoder(Place)
-_PLACES = msgspec.json.Decoder(Places)
+_BEFORE = msgspec.json.Decoder(Before)
+_REST = msgspec.json.Decoder(Rest)
 ENVELOPE_BYTES = 1_024
 """Around a payload, at most."""
 HIT_BYTES = 4_096
@@ -68,6 +71,11 @@ class History:
         self._most = max(max_frame_bytes - ENVELOPE_BYTES, LEAST_BYTES)
         self._sent = sent
         self._db = HermesDb()
+        self._scanned: set[Path] = set()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._db.close()
 
     def queries(self) -> dict[type[Payload], Query]:
         """For Commands."""
@@ -78,7 +86,7 @@ class History:
         purpose = f"task.history {asked.task_id}"
         place = None
         if asked.before is not None:
-            place = cursors.read(self._key, purpose, asked.before, _PLACE)
+            place = cursors.read(self._key, purpose, asked.before, _BEFORE)
         task = await self._tasks.row(asked.task_id)
         most = min(asked.max_bytes, self._most)
         sent = await self._sent.of_task(asked.task_id)
@@ -97,7 +105,7 @@ class History:
         )
 
     def _page(
-        self, task: TaskRow, place: Place | None, wanted: Wanted, live: str | None, reader: Reader
+        self, task: TaskRow, place: Before | None, wanted: Wanted, live: str | None, reader: Reader
     ) -> Page:
         sessions = lineage.of_task(reader, task.session_key, task.session_id)
         name = partial(ids.turn_id, self._key, task.gateway_id)
@@ -109,7 +117,7 @@ class History:
         wanted = query.parse(asked.query)
         purpose = f"task.search {asked.query}"
         if asked.cursor is not None:
-            places = cursors.read(self._key, purpose, asked.cursor, _PLACES)
+            places = cursors.read(self._key, purpose, asked.cursor, _REST)
         else:
             places = {state.gateway_id: lineage.END for state in self._gateways.states()}
         limit = min(asked.limit, self._most // HIT_BYTES)
@@ -124,17 +132,19 @@ class History:
         )
 
     async def _results(
-        self, wanted: query.Query, places: Places, limit: int
-    ) -> tuple[dict[str, Result], dict[str, GatewayError]]:
+        self, wanted: query.Query, places: Rest, limit: int
+    ) -> tuple[dict[str, Hits], dict[str, GatewayError]]:
         """What each gateway's database has, and why one that is here cannot be read. Raises that
         when there is no other."""
-        results: dict[str, Result] = {}
+        results: dict[str, Hits] = {}
         failed: dict[str, GatewayError] = {}
         elsewhere = NotPermitted(reason="no_gateway")
         for gateway, before in sorted(places.items()):
             look = partial(search, query=wanted, before=before, limit=limit)
             try:
-                results[gateway] = await self._db.read(self._home(gateway), look)
+                home = self._home(gateway)
+                hits = results[gateway] = await self._db.read(home, look)
+                self._note(home, hits.fault)
             except GatewayError as error:
                 failed[gateway] = error
             except NotPermitted as error:
@@ -142,6 +152,11 @@ class History:
         if not results:
             raise max(failed.values(), key=_passes, default=elsewhere)
         return results, failed
+
+    def _note(self, home: Path, fault: str) -> None:
+        if fault and home not in self._scanned:
+            self._scanned.add(home)
+            log.warning("no index to search in %s (%s): messages are read instead", home, fault)
 
     def _hit(self, gateway: str, found: Found) -> Hit:
         home = str(self._home(gateway))

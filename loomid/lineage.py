@@ -50,9 +50,8 @@ def of_task(reader: Reader, session_key: str | None, session_id: str) -> list[Se
         if row["id"] in found or row["delegated"]:
             continue
         found[row["id"]] = row
-        if row["parent_session_id"] and not row["branched"]:
-            above = _select(reader, "id = ?", row["parent_session_id"])
-            waiting += [one for one in above if one["end_reason"] == "compression"]
+        if not row["branched"]:
+            waiting += [one for one in _above(reader, row) if one["end_reason"] == "compression"]
         if row["end_reason"] == "compression":
             below = _select(reader, "parent_session_id = ?", row["id"])
             waiting += [one for one in below if not one["branched"]]
@@ -86,25 +85,38 @@ def _select(reader: Reader, where: str, value: str) -> list[sqlite3.Row]:
     )
 
 
-def root(reader: Reader, session: sqlite3.Row, session_id: str) -> str | None:
+def root(
+    reader: Reader, session: sqlite3.Row, session_id: str, known: dict[str, str | None]
+) -> str | None:
     """What a session's task is named by: its key, else the first of its chain of compressions.
-    None of a session that is no conversation: a helper's."""
-    for _ in range(MOST):
+    None of a session that is no conversation: a helper's. `known`: what was found of others;
+    all that is found on the way comes to it."""
+    passed: dict[str, None] = {}
+    name: str | None = None
+    while session_id not in passed:
+        if session_id in known:
+            name = known[session_id]
+            break
+        passed[session_id] = None
         if session["session_key"]:
-            return str(session["session_key"])
+            name = str(session["session_key"])
+            break
         if session["delegated"]:
-            return None
-        if not session["parent_session_id"] or session["branched"]:
-            return session_id
-        above = _select(reader, "id = ?", session["parent_session_id"])
-        if not above:
-            return session_id
-        if above[0]["end_reason"] == "branched":  # as older releases mark a branch
-            return session_id
+            break
+        above = [] if session["branched"] else _above(reader, session)
+        if not above or above[0]["end_reason"] == "branched":  # as older releases mark a branch
+            name = session_id
+            break
         if above[0]["end_reason"] != "compression":
-            return None
+            break
         session, session_id = above[0], above[0]["id"]
-    return None
+    known.update(dict.fromkeys(passed, name))
+    return name
+
+
+def _above(reader: Reader, session: sqlite3.Row) -> list[sqlite3.Row]:
+    parent = session["parent_session_id"]
+    return _select(reader, "id = ?", parent) if parent else []
 
 
 def surely_own(reader: Reader, session: Session) -> int:
@@ -123,9 +135,10 @@ def own(reader: Reader, session: Session) -> int:
     it took over is in the parent's order, so both are gone through once, in steps."""
     if session.parent is None:
         return 0
+    sure = surely_own(reader, session)
     theirs = (key for _, key, _ in _keys(reader, session.parent, 0))
     for id_, key, copied in _keys(reader, session.id, session.started_at):
-        if not copied and key not in theirs:
+        if id_ >= sure or (not copied and key not in theirs):
             return id_
     return END
 

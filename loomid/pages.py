@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from loomid import lineage
-from loomid.hermesdb import Limits
+from loomid.hermesdb import TextLimits
 from loomid.lineage import END
 from loomid.lmp import stored
 from loomid.lmp.preview import cut
@@ -35,7 +35,7 @@ FRAME_BYTES = 1_024
 """What is around the turns in a frame, at most."""
 
 
-class Place(NamedTuple):
+class Before(NamedTuple):
     """From where a page goes on: before that message of that session, without the last `parts`
     parts of the turn that ends there."""
 
@@ -56,10 +56,10 @@ class Wanted:
     """Messages that came with files, which Hermes does not tell as they were."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TextLimits:
         """Of texts; one that takes more than its share of the page is cut further."""
         text = self.bytes // 2
-        return Limits(text, text if self.full else min(PREVIEW_CHARS, text))
+        return TextLimits(text, text if self.full else min(PREVIEW_CHARS, text))
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ class Page:
     """The newest turns before a place, oldest first, and from where the next page goes on."""
 
     turns: list[HistoryTurn]
-    following: Place | None
+    following: Before | None
 
 
 def read(
     reader: Reader,
     sessions: list[Session],
-    place: Place | None,
+    place: Before | None,
     wanted: Wanted,
     name: Callable[[str, int], str],
     live: str | None,
@@ -93,7 +93,7 @@ def read(
         if done:
             turn = replace(turn, parts=turn.parts[: len(turn.parts) - done])
         size, count = _size(turn), count + len(rows)
-        end = Place(rows[-1].session_id, rows[-1].id + 1, done)
+        end = Before(rows[-1].session_id, rows[-1].id + 1, done)
         if page.turns and (size > room or count > wanted.messages):
             page.following = end
             break
@@ -111,7 +111,7 @@ def read(
 
 
 def _messages(
-    reader: Reader, sessions: list[Session], place: Place | None, limits: Limits
+    reader: Reader, sessions: list[Session], place: Before | None, limits: TextLimits
 ) -> Iterator[Row]:
     """The messages before a place, the newest first."""
     before = END
@@ -128,12 +128,12 @@ def _messages(
         before = END
 
 
-def _turns(messages: Iterator[Row]) -> Iterator[tuple[list[Row], Place | None]]:
+def _turns(messages: Iterator[Row]) -> Iterator[tuple[list[Row], Before | None]]:
     """The turns, the newest first, each with the place of what is before it."""
     rows: list[Row] = []
     for older in messages:
         if rows and stored.begins(rows[-1], older):
-            yield rows[::-1], Place(older.session_id, older.id + 1)
+            yield rows[::-1], Before(older.session_id, older.id + 1)
             rows = []
         rows.append(older)
     if rows:

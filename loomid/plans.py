@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loomid.gateway import Gateways
     from loomid.lmp.requests import Asked
     from loomid.lmp.runs import Runs, RunView
-    from loomid.tasks import Place, Tasks
+    from loomid.tasks import Destination, Tasks
     from loomid.vault import Device, Vault
 
 CONTINUE = "continue"
@@ -115,7 +115,7 @@ class Plans:
         self,
         device: Device,
         request_id: str | None,
-        place: Place,
+        place: Destination,
         text: str,
         mode: str,
         *about: str,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loomid.gateway import Gateways
     from loomid.ledger import Ledger
     from loomid.lmp.decisions import Kind
-    from loomid.lmp.requests import Result
+    from loomid.lmp.requests import Reply
     from loomid.lmp.runs import AskView, Runs
     from loomid.vault import Vault
 
@@ -109,7 +109,7 @@ class Resolver:
         """Send the command of a claim, whatever becomes of the phone."""
         self._start(claim, self._command(claim, order))
 
-    async def accepted(self, device_id: str, request_id: str) -> Result | None:
+    async def accepted(self, device_id: str, request_id: str) -> Reply | None:
         """The answer of a request that made a claim, or None when it made none."""
         claim = await self._claim_of(device_id, request_id)
         return None if claim is None else accepted(claim)
@@ -206,7 +206,7 @@ def _given_back(failed: CommandFailed) -> str | None:
     return requests.refusal(failed.code).code if decisions.gives_back(failed.code) else None
 
 
-def accepted(claim: Claim) -> Result:
+def accepted(claim: Claim) -> Reply:
     """What the phone hears when its answer won."""
     made = approvals.accepted if claim.kind == "approval" else questions.accepted
     return made(claim)

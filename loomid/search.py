@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from loomid import lineage
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from loomid.hermesdb import Reader
+    from loomid.lineage import Session
     from loomid.lmp.query import Mark, Query
 
 WORDS, TRIGRAMS = "messages_fts", "messages_fts_trigram"
@@ -47,18 +48,21 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Hits:
     """The newest of them before a message; `before`: where to look on, None: nowhere."""
 
     found: list[Found]
     before: int | None
+    fault: str = ""
+    """Why the index could not be asked, by SQLite's name for it."""
 
 
-def search(reader: Reader, query: Query, before: int, limit: int) -> Result:
+def search(reader: Reader, query: Query, before: int, limit: int) -> Hits:
     """Messages with smaller numbers than `before`, the newest first: those that history tells.
 
-    A result may be shorter than asked for and still have a `before`. Raises sqlite3.Error.
+    There may be fewer than asked for and still a `before`. Raises sqlite3.Error.
     """
+    fault = ""
     tables = reader.tables()
     table = TRIGRAMS if query.substrings else WORDS
     if table in tables and (query.fits_trigrams or table == WORDS):
@@ -67,11 +71,12 @@ def search(reader: Reader, query: Query, before: int, limit: int) -> Result:
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF not in _INDEX_FAULTS:
                 raise
-    return _scan(reader, query, before, limit)
+            fault = error.sqlite_errorname
+    return replace(_scan(reader, query, before, limit), fault=fault)
 
 
 def merged(
-    results: Mapping[str, Result], limit: int
+    results: Mapping[str, Hits], limit: int
 ) -> tuple[list[tuple[str, Found]], dict[str, int]]:
     """The newest hits of several databases, each with the name of its own; and before which
     message each is to be looked through further.
@@ -90,13 +95,13 @@ def merged(
     return hits, {name: place for name, place in places.items() if place is not None}
 
 
-def _place(result: Result, shown: list[int]) -> int | None:
+def _place(result: Hits, shown: list[int]) -> int | None:
     if len(shown) == len(result.found):
         return result.before
     return shown[-1] if shown else result.found[0].id + 1
 
 
-def _heads(name: str, result: Result) -> list[tuple[float, str, Found | None]]:
+def _heads(name: str, result: Hits) -> list[tuple[float, str, Found | None]]:
     """A stream to merge; None: from here on nothing is known."""
     heads: list[tuple[float, str, Found | None]] = [(-each.ts, name, each) for each in result.found]
     return heads if result.before is None else [*heads, (-math.inf, name, None)]
@@ -128,7 +133,7 @@ def _indexed(
     )
 
 
-def _scan(reader: Reader, query: Query, before: int, limit: int) -> Result:
+def _scan(reader: Reader, query: Query, before: int, limit: int) -> Hits:
     """Without an index: the messages themselves, a bounded number of them."""
     like = "messages.content LIKE ? ESCAPE '\\'"
     groups = [" OR ".join(like for _ in group) for group in query.groups]
@@ -151,7 +156,7 @@ def _scan(reader: Reader, query: Query, before: int, limit: int) -> Result:
         upto -= _SCANNED
     result = _named(reader, rows, limit, query, whole=True)
     if result.before is None and upto > 0:
-        return Result(result.found, upto)
+        return Hits(result.found, upto)
     return result
 
 
@@ -162,23 +167,29 @@ def _like(text: str) -> str:
 
 def _named(
     reader: Reader, rows: list[sqlite3.Row], limit: int, query: Query, *, whole: bool = False
-) -> Result:
+) -> Hits:
     more = len(rows) > limit
     found = list(_found(reader, rows[:limit], query, whole))
-    return Result(found, rows[limit - 1]["id"] if more else None)
+    return Hits(found, rows[limit - 1]["id"] if more else None)
 
 
 def _found(reader: Reader, rows: list[sqlite3.Row], query: Query, whole: bool) -> Iterator[Found]:
     names: dict[str, str | None] = {}
+    tasks: dict[str, dict[str, Session]] = {}
     told: dict[str, str] = {}
     for row in rows:
         session = row["session_id"]
-        if session not in names:
-            names[session] = lineage.root(reader, row, session)
-            told[session] = _told(reader, row)
-        name = names[session]
+        name = lineage.root(reader, row, session, names)
         if name is None:
             continue  # a helper's session
+        if name not in tasks:
+            # As a key that finds nothing, if it is none: then the chain of this session is it.
+            sessions = lineage.of_task(reader, name, session)
+            tasks[name] = {one.id: one for one in sessions}
+        if session not in tasks[name]:
+            continue  # beyond what history tells
+        if session not in told:
+            told[session] = lineage.told(reader, tasks[name][session])
         is_told = f"SELECT 1 FROM messages WHERE id = ? AND {told[session]}"  # noqa: S608 - ours
         if not reader.rows(is_told, row["id"]):
             continue  # a copy
@@ -186,14 +197,6 @@ def _found(reader: Reader, rows: list[sqlite3.Row], query: Query, whole: bool) -
         title = preview.title(valid_text(row["title"] or ""))
         ts = float(row["timestamp"])
         yield Found(row["id"], session, name, title, row["role"], ts, snippet, marks)
-
-
-def _told(reader: Reader, row: sqlite3.Row) -> str:
-    """A condition: what history tells of the session of a found message."""
-    for session in lineage.of_task(reader, row["session_key"], row["session_id"]):
-        if session.id == row["session_id"]:
-            return lineage.told(reader, session)
-    return "FALSE"
 
 
 def _snippet(reader: Reader, row: sqlite3.Row, query: Query, whole: bool) -> tuple[str, list[Mark]]:

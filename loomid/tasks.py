@@ -50,7 +50,7 @@ Position = tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """Where a message goes."""
 
     gateway_id: str
@@ -115,7 +115,7 @@ class Tasks:
             return None
         return ids.task_id(self._key, state.gateway_id, state.home_key)
 
-    async def place(self, task_id: str | None) -> Place:
+    async def place(self, task_id: str | None) -> Destination:
         """Where a message to a task goes, or to a new one.
 
         Raises UnknownTask, NotPermitted (of another platform) or GatewayOffline.
@@ -124,12 +124,12 @@ class Tasks:
             return self.new_place(None)
         for state in self._gateways.states():
             if self._home_of(state) == task_id:
-                return Place(state.gateway_id, wire.HOME_CHAT)
+                return Destination(state.gateway_id, wire.HOME_CHAT)
         row = await self.row(task_id)
         chat_id = _chat(row.session_key)
         if chat_id is None or row.surface != wire.PLATFORM:
             raise NotPermitted(reason="other_surface", surface=row.surface)
-        return Place(row.gateway_id, chat_id)
+        return Destination(row.gateway_id, chat_id)
 
     async def row(self, task_id: str) -> TaskRow:
         """What is known of a task. Raises UnknownTask."""
@@ -140,14 +140,14 @@ class Tasks:
             raise UnknownTask
         return row
 
-    def new_place(self, gateway_id: str | None) -> Place:
+    def new_place(self, gateway_id: str | None) -> Destination:
         """Where a new task goes: to that gateway, or to the first. Raises GatewayOffline."""
         online = [state.gateway_id for state in self._gateways.states() if state.online]
         online = [name for name in online if gateway_id in (None, name)]
         if not online:
             raise GatewayOffline
         # One chat a task (Hermes derives its session from it); nobody can guess another's.
-        return Place(online[0], secrets.token_hex(8))
+        return Destination(online[0], secrets.token_hex(8))
 
     async def begun(self, gateway_id: str, value: dict[str, Any]) -> str:
         """A message was injected: remember its task, which Hermes may not list yet."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from loomid.lmp.asks import AskView
     from loomid.lmp.decisions import Claim
-    from loomid.lmp.requests import Result
+    from loomid.lmp.requests import Reply
 
 
 def order(view: AskView, answer: ApprovalResolve) -> tuple[str, dict[str, Any], str]:
@@ -32,7 +32,7 @@ def order(view: AskView, answer: ApprovalResolve) -> tuple[str, dict[str, Any], 
     return "approve", args, answer.choice
 
 
-def accepted(claim: Claim) -> Result:
+def accepted(claim: Claim) -> Reply:
     """What the phone hears when its answer won."""
     payload = ApprovalResolveResult(
         request_id=claim.request_id,

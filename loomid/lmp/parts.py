@@ -3,26 +3,24 @@
 `reasoning:<round>`, `text:<round>`, `tool:<call_id>`, `approval:<id>`, `question:<id>`. Rounds
 count from 0; one ends with an answer of the model that asks for tools. A model may answer
 several times in a round (a message was folded in, an answer was cut short): the part shows what
-it said last. `Rounds` gives the ids, to the fold and to what reads Hermes' stored messages;
-`Parts` gathers what either of them tells (`live`, `rows`).
+it said last. `Rounds` gives the ids, to the fold and to what reads Hermes' stored messages (see
+stored); `Parts` gathers what is told under them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import UNSET
 
-from loomid.lmp.history_frames import Part, PartAsk
+from loomid.lmp.history_frames import Part
 from loomid.lmp.payload import given
 from loomid.lmp.text import Text
 
-Kind = Literal["approval", "question"]
 Said = Literal["reasoning", "text"]
 _RANKS = {"reasoning": 0, "text": 1, "tool": 2}
-_LAST = 2**53
 
 
 class Rounds:
@@ -51,16 +49,15 @@ def said(kind: Said, round_: int) -> str:
 
 @dataclass(slots=True)
 class _Item:
-    kind: Literal["reasoning", "text", "tool", "approval", "question"]
+    kind: Literal["reasoning", "text", "tool"]
     order: tuple[int, int, int]
     answer: int = 0
     """Which of the model's answers the text is of."""
     text: Text | None = None
     tool: str = ""
     preview: str = ""
-    status: Literal["running", "completed", "failed", "cancelled", "waiting"] | None = None
+    status: Literal["running", "completed", "failed", "cancelled"] | None = None
     result: str | None = None
-    asks: dict[str, PartAsk] = field(default_factory=dict)
     truncated: bool = False
 
 
@@ -69,7 +66,6 @@ class Parts:
 
     def __init__(self) -> None:
         self._items: dict[str, _Item] = {}
-        self._ended = False
 
     def list(self) -> list[Part]:
         """The parts in their order: by round what was thought, said and done."""
@@ -116,46 +112,14 @@ class Parts:
             item.result = result
             item.truncated |= truncated
 
-    def newest_of(self, call_id: str) -> str | None:
-        """The part of the newest call with that id."""
-        name = f"tool:{call_id}"
-        found = [p for p in self._items if p == name or p.startswith(f"{name}#")]
-        return found[-1] if found else None
-
-    def ask(self, kind: Kind, id_: str, part: str | None) -> None:
-        """Hermes asks something, on behalf of a tool's part if that is known."""
-        name = f"{kind}:{id_}"
-        item = self._items.get(part or "")
-        waits = not self._ended
-        if item is not None:
-            item.asks[name] = PartAsk(part=name, status="waiting" if waits else "cancelled")
-        else:
-            order = (_LAST, 0, len(self._items))
-            self._items[name] = _Item(kind, order, status="waiting" if waits else "cancelled")
-
-    def answered(self, kind: Kind, id_: str, *, cancelled: bool = False) -> None:
-        """What was asked is decided, or nobody will decide it any more."""
-        name = f"{kind}:{id_}"
-        for item in self._items.values():
-            if name in item.asks and item.asks[name].status == "waiting":
-                status: Literal["resolved", "cancelled"] = "cancelled" if cancelled else "resolved"
-                item.asks[name] = PartAsk(part=name, status=status)
-        alone = self._items.get(name)
-        if alone is not None and alone.status == "waiting":
-            alone.status = "cancelled" if cancelled else "completed"
-
     def end(self, answer: str | None = None) -> None:
-        """The run is over, with that answer if it has one: what runs or waits is cancelled."""
-        self._ended = True
+        """The run is over, with that answer if it has one: what runs is cancelled."""
         last = max(self._items.items(), key=lambda item: item[1].order, default=None)
         if answer == "" and last is not None and last[1].kind == "text":
             del self._items[last[0]]  # a later answer of that round had no text
         for item in self._items.values():
-            if item.status in ("running", "waiting"):
+            if item.status == "running":
                 item.status = "cancelled"
-            for name, ask in item.asks.items():
-                if ask.status == "waiting":
-                    item.asks[name] = PartAsk(part=name, status="cancelled")
 
 
 def _part(name: str, item: _Item) -> Part:
@@ -168,6 +132,5 @@ def _part(name: str, item: _Item) -> Part:
         preview=item.preview if tool else UNSET,
         status=given(item.status),
         result=given(item.result),
-        asks=list(item.asks.values()) or UNSET,
         truncated=item.truncated or UNSET,
     )

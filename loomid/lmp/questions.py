@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loomid import wire
     from loomid.lmp.asks import AskView
     from loomid.lmp.decisions import Claim
-    from loomid.lmp.requests import Result
+    from loomid.lmp.requests import Reply
 
 CONFIRM = "confirm"
 LABEL_CHARS = 8_000
@@ -143,7 +143,7 @@ def _label(labels: Sequence[str], part: str) -> str:
     return labels[int(part) - 1]
 
 
-def accepted(claim: Claim) -> Result:
+def accepted(claim: Claim) -> Reply:
     """What the phone hears when its answer won."""
     verb = "cancel" if claim.cancels else "answer"
     payload = QuestionResult(request_id=claim.request_id, question_id=claim.id, state="accepted")

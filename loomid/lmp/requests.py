@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Result = tuple[str, frames.Payload]
-Answer = Result | PhoneError
+Reply = tuple[str, frames.Payload]
+Answer = Reply | PhoneError
 """What a phone gets: a result frame's type and payload, or an error."""
 
 

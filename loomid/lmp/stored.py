@@ -98,10 +98,10 @@ class Row:
 # ── what the columns hold ──
 
 
-def content_of(raw: str | None, limit: int, *, truncated: bool = False) -> Content:
-    """Plain text; `truncated`: it was cut already."""
+def content_of(raw: str | None, limit: int) -> Content:
+    """Plain text."""
     shown = cut(valid_text(raw or ""), limit)
-    return Content(shown.text, truncated or shown.truncated)
+    return Content(shown.text, shown.truncated)
 
 
 class Head(str):

@@ -20,6 +20,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from loomid import hermesdb, lineage, pages
 from loomid.hermesdb import HermesDb
 from loomid.lmp import ids
 from loomid.lmp.history_frames import PAGE_BYTES, TaskHistoryResult
-from loomid.pages import Page, Place, Wanted
+from loomid.pages import Before, Page, Wanted
 from tests.support.hermes import RELEASES, Release, Unavailable
 from tests.support.hermes_home import Home
 
@@ -131,14 +132,14 @@ def made(release: Release, home: Path, messages: int, rounds: int) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-def newest(reader: Reader, place: Place | None) -> Page:
+def newest(reader: Reader, place: Before | None) -> Page:
     """The page before a place."""
     sessions = lineage.of_task(reader, KEY, "s1")
     name = partial(ids.turn_id, b"k" * 32, "gw")
     return pages.read(reader, sessions, place, WANTED, name, None)
 
 
-def page(home: Path, place: Place | None) -> Page:
+def page(home: Path, place: Before | None) -> Page:
     """One page, encoded as it is sent."""
     found = hermesdb.read(home, partial(newest, place=place))
     msgspec.json.encode(TaskHistoryResult(task_id="task", turns=found.turns))
@@ -162,12 +163,13 @@ def stalls() -> None:
 
 async def stall(home: Path) -> tuple[float, float]:
     """Seconds that a page takes, and the longest in which the loop did nothing."""
-    db, loop, still = HermesDb(), asyncio.get_running_loop(), 0.0
-    reading = loop.create_task(db.read(home, partial(newest, place=None)))
-    begun = last = loop.time()
-    while not reading.done():
-        await asyncio.sleep(0.0005)
-        still, last = max(still, loop.time() - last), loop.time()
+    loop, still = asyncio.get_running_loop(), 0.0
+    with closing(HermesDb()) as db:
+        reading = loop.create_task(db.read(home, partial(newest, place=None)))
+        begun = last = loop.time()
+        while not reading.done():
+            await asyncio.sleep(0.0005)
+            still, last = max(still, loop.time() - last), loop.time()
     assert reading.result().turns
     return loop.time() - begun, still
 
@@ -201,7 +203,7 @@ LARGE: dict[str, Callable[[], dict[str, Any]]] = {
 
 def every_page(home: Path) -> Iterator[Page]:
     """All of them, one after the other."""
-    place: Place | None = None
+    place: Before | None = None
     while True:
         found = page(home, place)
         yield found
@@ -210,7 +212,7 @@ def every_page(home: Path) -> Iterator[Page]:
             return
 
 
-def halfway(home: Path) -> Place | None:
+def halfway(home: Path) -> Before | None:
     """Where the page in the middle begins."""
     places = [found.following for found in every_page(home)]
     return places[len(places) // 2]

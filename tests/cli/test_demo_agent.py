@@ -31,7 +31,7 @@ class Bench:
                 for fact in self.facts:
                     if wanted(fact):
                         return fact
-                await self.gateways.arrived(None)
+                await self.gateways.arrived(60.0)
                 for arrival in self.gateways.take():
                     self.facts.append(arrival.fact)
                     self.gateways.ack(arrival.gateway_id, arrival.boot, arrival.n)

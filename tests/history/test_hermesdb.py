@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -14,20 +15,21 @@ import pytest
 
 from loomid import hermesdb
 from loomid.errors import GatewayError
-from loomid.hermesdb import Limits, Reader
+from loomid.hermesdb import READERS, HermesDb, Reader, TextLimits
 from loomid.lmp import capabilities
 from loomid.lmp.facts import GatewayUp
 from tests.support.hermes_home import RELEASES, Home
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loomid.lmp.stored import Row
 
-LIMITS = Limits(10_000, 100)
+LIMITS = TextLimits(10_000, 100)
 
 
-def rows_of(home: Home, session: str = "s1", limits: Limits = LIMITS) -> list[Row]:
+def rows_of(home: Home, session: str = "s1", limits: TextLimits = LIMITS) -> list[Row]:
     """A session's messages, the oldest first."""
 
     def work(reader: Reader) -> list[Row]:
@@ -264,6 +266,50 @@ def test_a_database_that_is_locked_is_busy(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(GatewayError) as caught:
             rows_of(home)
     assert caught.value.params == {"reason": "database_busy"}
+
+
+async def test_who_leaves_does_not_let_more_threads_read(home: Home) -> None:
+    """A phone that asks and leaves, again and again: what has begun goes on; nothing else waits
+    for it, and what has not begun is not run."""
+    go, ran = threading.Event(), []
+
+    def work(_: Reader) -> None:
+        ran.append(threading.current_thread().name)
+        go.wait(60.0)
+
+    async with asyncio.TaskGroup() as group:
+        with closing(HermesDb()) as db:
+            for turn in range(3):
+                reads = [group.create_task(db.read(home.folder, work)) for _ in range(READERS * 8)]
+                await asyncio.sleep(0)  # they are on their way
+                await until(lambda: len(ran) >= READERS)
+                if turn < 2:
+                    for read in reads:
+                        read.cancel()
+                    await asyncio.wait(reads)
+            assert await asyncio.to_thread(len, ran) == READERS
+            go.set()
+            await asyncio.wait(reads)
+    assert len(ran) == READERS * 9
+    assert len(set(ran)) <= READERS
+
+
+async def test_what_has_not_begun_when_it_is_closed_is_not_run(home: Home) -> None:
+    go, ran = threading.Event(), []
+
+    def work(_: Reader) -> None:
+        ran.append(1)
+        go.wait(60.0)
+
+    async with asyncio.TaskGroup() as group:
+        db = HermesDb()
+        reads = [group.create_task(db.read(home.folder, work)) for _ in range(READERS * 2)]
+        await until(lambda: len(ran) == READERS)
+        db.close()
+        go.set()
+        await asyncio.wait(reads)
+    assert [read.cancelled() for read in reads] == [False] * READERS + [True] * READERS
+    assert len(ran) == READERS
 
 
 def reason(folder: Path) -> str:

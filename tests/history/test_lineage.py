@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loomid import hermesdb, lineage, pages
+from loomid import hermesdb, lineage, pages, stats
+from loomid.lmp import query
 from loomid.lmp.history_frames import HistoryTurn
 from loomid.pages import Wanted
+from loomid.search import search
 from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def name(home: Home, session: str) -> str | None:
     def work(reader: Reader) -> str | None:
         columns = lineage.selected(reader)
         (row,) = reader.rows(f"SELECT {columns} FROM sessions WHERE id = ?", session)
-        return lineage.root(reader, row, session)
+        return lineage.root(reader, row, session, {})
 
     return hermesdb.read(home.folder, work)
 
@@ -197,6 +199,24 @@ def test_a_branch_of_another_chat_has_what_it_began_with(home: Home) -> None:
     home.say("two", session="s2")
     assert prompts(home, KEY + "x", "s2") == ["one", "two"]
     assert prompts(home, KEY, "s1") == ["one", "later"]
+
+
+def test_what_both_say_later_is_the_own_of_each(home: Home) -> None:
+    """History, search and figures agree about it, though the texts are the same."""
+    home.session("s1", KEY)
+    home.say("one")
+    home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=False)
+    home.message("user", "needle please", after=3_600.0)
+    home.message("user", "needle please", "s2", after=3_600.0)
+    assert prompts(home, KEY, "s2") == ["one", "needle please", "needle please"]
+
+    def work(reader: Reader) -> tuple[list[str], int]:
+        found = search(reader, query.parse("needle"), lineage.END, 20).found
+        figures = stats.of_sessions(reader, lineage.of_task(reader, KEY, "s2"), KEY)
+        return [one.session_id for one in found], figures["messages"]
+
+    assert hermesdb.read(home.folder, work) == (["s2", "s1"], 4)
 
 
 def test_a_branch_that_nothing_was_added_to(home: Home) -> None:

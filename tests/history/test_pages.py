@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from loomid import hermesdb, lineage, pages
 from loomid.lmp.history_frames import LEAST_BYTES
-from loomid.pages import Page, Place, Wanted
+from loomid.pages import Before, Page, Wanted
 from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ALL = Wanted(1_000, 10**9, full=True)
 
 
 def page_of(
-    home: Home, wanted: Wanted, place: Place | None = None, live: str | None = None
+    home: Home, wanted: Wanted, place: Before | None = None, live: str | None = None
 ) -> Page:
     def work(reader: Reader) -> Page:
         sessions = lineage.of_task(reader, KEY, "")

@@ -274,15 +274,28 @@ async def test_hits_are_never_above_the_frame_limit(side: Side, host: Host, herm
     hermes.session("s3", KEY, title="\x01" * 5_000)
     for _ in range(100):
         hermes.message("user", "\x01" * 50 + "q " * 200, "s3")
-    history = History(
+    made = History(
         *(side.commands.tasks, side.gateways, side.log.projection, side.key),
         2**14,
         side.files.sent,
     )
-    asked = TaskSearch(query="q", limit=100)
-    answer = await history.search(PHONE, asked)
+    with closing(made) as history:
+        answer = await history.search(PHONE, TaskSearch(query="q", limit=100))
     assert 0 < len(msgspec.json.encode(answer)) < 2**14
     assert answer.next_cursor
+
+
+async def test_an_index_that_cannot_be_asked_is_told_once(
+    side: Side, host: Host, hermes: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each search reads all messages then; what was looked for is nobody's business."""
+    hermes.run("DELETE FROM messages_fts_data")
+    for word in ("elsewhere", "three"):
+        assert (await side.ask("task.search", query=word))["hits"]
+    (told,) = [each.getMessage() for each in caplog.records if each.name == "loomid.history"]
+    assert str(hermes.folder) in told
+    assert "SQLITE_CORRUPT" in told
+    assert not any(word in caplog.text for word in ("elsewhere", "three"))
 
 
 async def test_figures(side: Side, host: Host, hermes: Home) -> None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from loomid import hermesdb, lineage
 from loomid.errors import BadQuery, GatewayError
 from loomid.lmp import query
-from loomid.search import Found, Result, merged, search
+from loomid.search import Found, Hits, merged, search
 from tests.support.hermes_home import Home
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ Hit = tuple[str, int, float]
 """Gateway, number, time."""
 
 
-def look(home: Home, text: str, before: int = END, limit: int = 20) -> Result:
+def look(home: Home, text: str, before: int = END, limit: int = 20) -> Hits:
     wanted = query.parse(text)
 
-    def work(reader: Reader) -> Result:
+    def work(reader: Reader) -> Hits:
         return search(reader, wanted, before, limit)
 
     return hermesdb.read(home.folder, work)
@@ -260,6 +260,33 @@ def test_a_copy_on_another_page_is_none_the_less_one(home: Home, limit: int) -> 
     assert len([one for one in found if one.name == KEY + "x"]) == 3
 
 
+def asked(home: Home, sessions: int, *, keys: bool) -> int:
+    """How many statements a page takes whose hits are in so many sessions of one task."""
+    statements: list[str] = []
+    for number in range(sessions):
+        above = {"parent_session_id": f"s{number - 1}"} if number else {}
+        key = KEY if keys or not number else None
+        home.session(f"s{number}", key, end_reason="compression", **above)
+        home.message("user", f"needle {number}", f"s{number}")
+
+    def work(reader: Reader) -> list[Found]:
+        reader._line.set_trace_callback(statements.append)
+        return search(reader, query.parse("needle"), END, 100).found
+
+    found = hermesdb.read(home.folder, work)
+    assert [(one.session_id, one.name) for one in found] == [
+        (f"s{number}", KEY) for number in reversed(range(sessions))
+    ]
+    return len(statements)
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_task_of_many_sessions_is_looked_through_once(tmp_path: Path, keys: bool) -> None:
+    few = asked(Home(tmp_path / "few"), 20, keys=keys)
+    many = asked(Home(tmp_path / "many"), 80, keys=keys)
+    assert many < 5 * few, "sixteen times it were, for each hit anew"
+
+
 def test_a_busy_database_is_not_taken_for_one_without_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +296,7 @@ def test_a_busy_database_is_not_taken_for_one_without_an_index(
     home.session("s1", KEY)
     home.message("user", "needle")
 
-    def work(reader: Reader) -> Result:
+    def work(reader: Reader) -> Hits:
         with closing(sqlite3.connect(home.path, isolation_level=None)) as hermes:
 
             def lock(statement: str) -> None:

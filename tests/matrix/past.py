@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from loomid.lmp.frames import EVENTS, ApprovalRequired
 from loomid.lmp.history_frames import TaskHistoryResult
-from loomid.lmp.live import LiveRun
 from tests.matrix.rows import scenario
 from tests.matrix.turns import streaming, while_busy
+from tests.support.live import LiveRun
 from tests.support.stored import common
 
 if TYPE_CHECKING:

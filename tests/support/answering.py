@@ -311,6 +311,7 @@ class Side:
                 LIMITS.max_frame_bytes,
                 self.files.sent,
             )
+            self._stack.callback(history.close)
             self.commands.queries.update(history.queries())
             await self.commands.recover()
             started.set()

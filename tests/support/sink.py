@@ -61,7 +61,7 @@ async def serve(socket: Path, store: Path, beat_s: float) -> None:
             await gateways.ready.wait()
             print("ready", flush=True)
             while True:
-                await gateways.arrived(None)
+                await gateways.arrived(60.0)
                 arrivals = gateways.take(512)
                 for a in arrivals:
                     body = json.loads(facts.dump(a.fact))

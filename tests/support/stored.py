@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from loomid import wire
-from loomid.lmp.live import LiveRun
 from loomid.lmp.parts import Part
 from loomid.lmp.stored import Row, calls_of, content_of, json_of, turn_of
+from tests.support.live import LiveRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
