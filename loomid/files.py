@@ -254,7 +254,9 @@ async def on_disk(work: Callable[..., T], *arguments: object) -> T:
 def sweep(folder: Path, known: set[str]) -> None:
     """Make a folder, and remove from it what nobody knows of."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    _unlink([path for path in folder.iterdir() if path.name not in known])
+    with os.scandir(folder) as found:  # a folder is none of ours: lost+found, say
+        files = [one for one in found if not one.is_dir(follow_symlinks=False)]
+    _unlink([Path(one) for one in files if one.name not in known])
 
 
 def _unlink(paths: list[Path]) -> None:
@@ -323,6 +325,8 @@ def _copy(source: Path, folder: Path, most: int) -> tuple[Path, str, int, Conten
     """A copy of a regular file: no link is followed, and no pipe or device waited for."""
     with _regular(source) as original:
         size = os.fstat(original.fileno()).st_size
+        if _is_ours(original, folder.parent):
+            raise BadFile(reason="refused")
         if size > most:  # before the disk is asked, which has no room for it now and never will
             raise TooLarge(max_file_bytes=most)
         file, path = _fresh(folder, size)
@@ -347,6 +351,13 @@ def _regular(source: Path) -> BinaryIO:
         os.close(handle)
         raise BadFile(reason="not_a_file")
     return os.fdopen(handle, "rb")
+
+
+def _is_ours(file: BinaryIO, state_dir: Path) -> bool:
+    """Whether it is loomid's own by whatever name: the owner's token, the database."""
+    stat = os.fstat(file.fileno())
+    with os.scandir(state_dir) as found:
+        return any(os.path.samestat(stat, one.stat(follow_symlinks=False)) for one in found)
 
 
 def _piece_of(original: BinaryIO) -> bytes:

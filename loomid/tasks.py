@@ -44,7 +44,7 @@ YOUNG_S = 120.0
 
 Position = tuple[
     conversations.Time,
-    Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]*$", max_length=64)],
+    Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]*\Z", max_length=64)],
 ]
 """A place in the list: updated_at and task id of the row before it."""
 

@@ -76,7 +76,7 @@ class _Asked(msgspec.Struct, frozen=True):
     """Body of POST /upload."""
 
     bytes: Annotated[int, msgspec.Meta(ge=1, le=2**50)]
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     media_type: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     name: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
 

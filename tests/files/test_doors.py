@@ -131,6 +131,7 @@ async def test_a_truncated_upload_is_no_file(server: Server, carrier: Carrier):
         {"bytes": "5", "sha256": sha256(b"")},
         {"bytes": 5, "sha256": "../../etc/passwd"},
         {"bytes": 5, "sha256": sha256(b"").upper()},
+        {"bytes": 5, "sha256": sha256(b"") + "\n"},
         {"bytes": 5, "sha256": sha256(b""), "name": "x" * 2000},
         [],
     ],

@@ -92,3 +92,17 @@ async def test_one_that_is_not_taken_is_removed_at_once(side: Side, host: Host):
     await event(side, "run.attachment", error="empty")
     assert not copy.exists()
     assert len(events(side, "run.attachment")) == 1
+
+
+async def test_nothing_of_loomids_own_goes_to_phones(side: Side, host: Host):
+    """By whatever name the agent calls it: that token opens the owner's door."""
+    await side.online(host)
+    token = side.files.folder.parent / "admin.token"
+    token.write_text("secret")
+    link = side.files.inbox / "out-1"
+    link.hardlink_to(token)
+    host.link.emit("file.sent", handed("out-1", link, ours=True))
+    host.link.emit("file.sent", handed("out-2", token))
+    await until(lambda: len(events(side, "run.attachment")) == 2)
+    assert [one["error"] for one in events(side, "run.attachment")] == ["refused", "refused"]
+    assert token.exists()

@@ -165,10 +165,13 @@ async def test_a_crash_leaves_no_litter(tmp_path: Path):
     (tmp_path / "files" / ".new-abc").write_bytes(b"half")
     (tmp_path / "files" / sha256(b"unknown")).write_bytes(b"unknown")
     (tmp_path / "uploads" / "up_unknown").write_bytes(b"unknown")
+    for folder in ("files", "uploads"):
+        (tmp_path / folder / "lost+found").mkdir()
     async with serving(tmp_path) as server, aiohttp.ClientSession() as session:
         phone.url = server.url
         carrier = Carrier(phone, session)
-        assert sorted(left_behind(server)) == sorted([sha256(b"hello"), begun["upload_id"]])
+        kept = [sha256(b"hello"), begun["upload_id"], "lost+found", "lost+found"]
+        assert sorted(left_behind(server)) == sorted(kept)
         assert await carrier.call("GET", f"/files/{ref['attachment_id']}") == (200, b"hello")
         assert (await carrier.begin(b"0123456789"))[1]["offset"] == 4
         assert (await carrier.append(begun["upload_id"], 4, b"456789"))[0] == 200
