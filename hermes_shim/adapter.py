@@ -26,6 +26,7 @@ from .files import Files
 from .host import Host
 from .link import Link
 from .questions import Questions
+from .waiting import MOST, Waiting, redirected
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
@@ -55,7 +56,7 @@ def gateway_id() -> str:
         return boot
 
 
-class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter):  # type: ignore[misc]
+class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatformAdapter):  # type: ignore[misc]
     """Chats of phones. One chat id a task; authorisation is loomid's (the link is private)."""
 
     MAX_MESSAGE_LENGTH = 1_000_000_000
@@ -134,6 +135,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
         """Hermes is done with it."""
         if outcome.value == "cancelled":
             self._drop(self._key(event.source))
+            self._forget(self._key(event.source))
         self._tell("processing.ended", event.source, event.message_id, outcome=outcome.value)
 
     @staticmethod
@@ -183,24 +185,40 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
     ) -> Message:
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
-        agent: Any = None if mode == "queue" else await self._agent(key)
+        agent: Any = None if mode == "queue" else await self._agent(key, mode)
         # From here to the hand-over there is no await: one step of the loop.
         if runner._startup_restore_in_progress or runner._draining:
             return {"error": "starting"}
         self._heal_stale_session_lock(key)
         if mode != "command" and self._reserved(key, text):
             return {"error": "reserved_text"}
+        if mode != "command" and len(self._waiting(key)) >= MOST:
+            return {"error": "queue_full"}
         event = self._event(source, text, message_id, mode, media, **origin)
         if mode == "command":
             state.commands[key] = message_id
+            if _ends(text):
+                self._forget(key)
             await self.handle_message(event)
-        elif key not in self._active_sessions:
+        elif key not in self._active_sessions and key not in state.waiting:
             self._start_session_processing(event, key)
-        elif media or not _folded(agent, mode, text.strip()):
-            runner._enqueue_fifo(key, event, self)
-            if mode == "interrupt" and hasattr(agent, "interrupt"):
-                agent.interrupt(text)
+        elif media or not self._folded(agent, mode, text.strip(), key):
+            self._wait(key, event, agent, first=mode == "interrupt")
         return {"value": {"session_key": key, "message_id": message_id, "copies": event.media_urls}}
+
+    def _folded(self, agent: Any, mode: str, text: str, key: str) -> bool:
+        """Put a text into the running turn, if that is wanted and can be."""
+        if mode == "steer" and hasattr(agent, "steer"):
+            return bool(agent.steer(text))
+        can = mode == "interrupt" and not (redirected(agent) or self._hurried(key))
+        can = can and getattr(agent, "_supports_active_turn_redirect", False) is True
+        return can and bool(agent.redirect(text))
+
+    def _takes(self, key: str) -> bool:
+        """Whether a message may be handed over when nothing runs there."""
+        runner = self.gateway_runner
+        at_rest = runner._startup_restore_in_progress or runner._draining
+        return not at_rest and not self._reserved(key, "")
 
     def _reserved(self, key: str, text: str) -> bool:
         """Whether this release would swallow the text, or take it for more than conversation."""
@@ -234,12 +252,14 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
         runs = getattr(agent, "_current_turn_id", None) == turn_id and turn_id not in state.over
         if not runs or adapter is None:
             return {"error": "not_active"}
-        # What waits behind the run: the slot, then the overflow.
+        own = self._forget(session_key)
+        # What else waits behind the run: the slot, then the overflow.
         slot, more = adapter._pending_messages.get, runner._queued_events.get
         waiting = [slot(session_key), *more(session_key, ())]
         await adapter.handle_message(self._event(source, "/stop", f"stop-{_id}", "command"))
         left = [slot(session_key), *more(session_key, ())]
-        dropped = [event.message_id for event in waiting if event and event not in left]
+        gone = [event for event in waiting if event and event not in left] + own
+        dropped = [event.message_id for event in gone]
         return {"value": {"state": "cancelling", "dropped": dropped}}
 
     async def _op_approve(self, _id: str, approval_id: str, choice: str, **more: Any) -> Message:
@@ -284,13 +304,14 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, BasePlatformAdapter)
         who = {"chat_type": "dm", "user_id": PLATFORM, "user_name": "Loomi"}
         return self.build_source(chat_id=chat_id, **who, **more)
 
-    async def _agent(self, key: str) -> Any:
+    async def _agent(self, key: str, mode: str = "") -> Any:
         """The agent at work there. Until a moment after its first hook something else holds its
         place: nothing could be steered, and /stop would free the session but not end the work.
         After its last one Hermes still delivers the answer: 0.20 may lose a /new meanwhile."""
         for _ in range(100):
             agent = self.gateway_runner._running_agents.get(key)
             works = hasattr(agent, "interrupt") and agent._current_turn_id not in state.over
+            works = works and not (mode == "interrupt" and redirected(agent))
             if works or (agent is None and key not in self._active_sessions):
                 break
             await asyncio.sleep(0.02)
@@ -305,9 +326,7 @@ def _listed(**page: Any) -> Any:
         return db.list_sessions_rich(compact_rows=True, order_by_last_active=True, **page)
 
 
-def _folded(agent: Any, mode: str, text: str) -> bool:
-    """Put a text into the running turn, if that is wanted and can be."""
-    if mode == "steer" and hasattr(agent, "steer"):
-        return bool(agent.steer(text))
-    can = mode == "interrupt" and getattr(agent, "_supports_active_turn_redirect", False) is True
-    return can and bool(agent.redirect(text))
+def _ends(text: str) -> bool:
+    """Whether it is a command that ends the run, whatever becomes of that (0.20: no word)."""
+    command = resolve_command((text.split() or [""])[0][1:].lower())
+    return command is not None and command.name in ("stop", "new")

@@ -26,6 +26,7 @@ if not hasattr(state, "boot"):
     state.clarify = {}  # session key → the clarify call at work there
     state.commands = {}  # session key → message id of its last command
     state.inbox, state.most = "", 64 << 20  # where loomid wants files, of so many bytes at most
+    state.waiting = {}  # session key → what waits behind its run
     state.over = deque(maxlen=256)  # turns that ended
 
 

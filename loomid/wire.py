@@ -289,6 +289,7 @@ RESULT_ERRORS = {
     "bad_file": "Hermes does not take such a file; nothing ran",
     "not_supported": "this release cannot do that; nothing ran",
     "busy": "a turn is running in that chat; nothing ran",
+    "queue_full": "32 messages wait in that chat already; nothing ran",
     "title_taken": "another session has that title; nothing ran",
     "not_found": "there is no such session, or nothing in it; nothing ran",
     "unknown_model": "Hermes did not take that model; nothing ran",

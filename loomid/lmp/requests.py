@@ -191,7 +191,7 @@ def refusal(code: str) -> PhoneError:
             return RunNotActive()
         case "unknown_model":
             return UnknownModel()
-        case "ambiguous" | "busy" | "title_taken" | "not_found" | "not_supported":
+        case "ambiguous" | "busy" | "queue_full" | "title_taken" | "not_found" | "not_supported":
             return NotPermitted(reason=code)
         case "unknown_op":  # what it takes is no capability of that gateway
             return NotPermitted(reason="not_supported")

@@ -135,22 +135,6 @@ def test_cancel_touches_no_later_turn(peer: Peer) -> None:
     peer.wait("processing.ended", at, message_id="m-new")
 
 
-def test_cancel_says_what_it_dropped(gateway: Gateway, peer: Peer) -> None:
-    at, turn = start_slow(peer, "drops", "m-d1")
-    inject(peer, "say 2", "drops", "m-d2")
-    inject(peer, "say 3", "drops", "m-d3")
-    waiting = [message_id for message_id, _ in gateway.ask("queue", session_key=key_of("drops"))]
-    assert waiting == ["m-d2", "m-d3"]
-    answer = cancel(peer, "drops", turn)
-    peer.wait("processing.ended", at, message_id="m-d1")
-    left = [message_id for message_id, _ in gateway.ask("queue", session_key=key_of("drops"))]
-    started = {f["text"] for f in peer.all("turn.started", at, session_key=key_of("drops"))}
-    assert answer.value["dropped"]
-    for message_id, text in (("m-d2", "say 2"), ("m-d3", "say 3")):
-        gone = message_id not in left and text not in started
-        assert (message_id in answer.value["dropped"]) == gone
-
-
 def test_cancel_on_another_surface(gateway: Gateway, peer: Peer) -> None:
     at = peer.mark()
     gateway.ask("inject", text="slow 30", chat_id="tgslow", message_id="o-slow")

@@ -93,6 +93,7 @@ REFUSALS = {
     "starting": ("gateway_offline", {"reason": "starting"}, False),
     "unknown_command": ("gateway_offline", {"reason": "unknown_command"}, False),
     "busy": ("not_permitted", {"reason": "busy"}, False),
+    "queue_full": ("not_permitted", {"reason": "queue_full"}, False),
     "title_taken": ("not_permitted", {"reason": "title_taken"}, False),
     "not_found": ("not_permitted", {"reason": "not_found"}, False),
     "unknown_model": ("unknown_model", {}, False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.matrix import approvals, branching, files, past, questions, steering, turns
+from tests.matrix import approvals, branching, files, past, questions, steering, turns, waiting
 from tests.matrix.rows import SCENARIOS, words
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "questions",
     "steering",
     "turns",
+    "waiting",
     "words",
 ]

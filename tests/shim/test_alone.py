@@ -16,8 +16,18 @@ import pytest
 SHIM = Path(__file__).parents[2] / "hermes_shim"
 FILES = sorted(SHIM.glob("*.py"))
 HERMES = {"agent", "gateway", "hermes_cli", "hermes_constants", "hermes_state", "tools"}
-MOST = 1_200
-INSIDE = {"__init__", "adapter", "chats", "controls", "files", "host", "link", "questions"}
+MOST = 1_210
+INSIDE = {
+    "__init__",
+    "adapter",
+    "chats",
+    "controls",
+    "files",
+    "host",
+    "link",
+    "questions",
+    "waiting",
+}
 """What only a gateway loads."""
 _NO_CODE = {
     tokenize.COMMENT,

@@ -131,7 +131,7 @@ class OtherAdapter(BasePlatformAdapter):
     async def do_queue(self, session_key):
         runner, loomi = self.gateway_runner, self.loomi()
         head = loomi._pending_messages.get(session_key)
-        events = [head, *runner._queued_events.get(session_key, ())]
+        events = [head, *runner._queued_events.get(session_key, ()), *loomi._waiting(session_key)]
         return [[e.message_id, e.text] for e in events if e]
 
     async def do_fail_after(self, method):
