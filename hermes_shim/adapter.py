@@ -26,7 +26,7 @@ from .files import Files
 from .host import Host
 from .link import Link
 from .questions import Questions
-from .waiting import MOST, Waiting, redirected
+from .waiting import MOST, Waiting, redirect, redirected
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
@@ -212,7 +212,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
             return bool(agent.steer(text))
         can = mode == "interrupt" and not (redirected(agent) or self._hurried(key))
         can = can and getattr(agent, "_supports_active_turn_redirect", False) is True
-        return can and bool(agent.redirect(text))
+        return can and redirect(agent, text)
 
     def _takes(self, key: str) -> bool:
         """Whether a message may be handed over when nothing runs there."""

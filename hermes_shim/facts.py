@@ -27,6 +27,7 @@ if not hasattr(state, "boot"):
     state.commands = {}  # session key → message id of its last command
     state.inbox, state.most = "", 64 << 20  # where loomid wants files, of so many bytes at most
     state.waiting = {}  # session key → what waits behind its run
+    state.redirects = deque(maxlen=256)  # turns that have yet to go on with a text
     state.over = deque(maxlen=256)  # turns that ended
 
 
@@ -50,6 +51,12 @@ def _pre_llm_call(kw: Message) -> Message | None:
 
     key = get_session_env("HERMES_SESSION_KEY") or None
     return None if is_background_review() else {"session_key": key}  # 0.22 never calls it then
+
+
+def _pre_api_request(kw: Message) -> Message:
+    if kw.get("turn_id") in state.redirects:
+        state.redirects.remove(kw["turn_id"])
+    return {}
 
 
 def _on_session_end(kw: Message) -> Message:

@@ -48,8 +48,20 @@ class Waiting:
 
 
 def redirected(agent: Any) -> bool:
-    """Whether it has yet to take up a text (0.20, 0.22): a second one would become part of it."""
-    return getattr(agent, "_has_pending_redirect", bool)() is True
+    """Whether it has yet to go on with a text (0.20, 0.22): a second one would become part of it,
+    or nobody could tell that the first was taken up."""
+    return getattr(agent, "_current_turn_id", None) in state.redirects
+
+
+def redirect(agent: Any, text: str) -> bool:
+    """Have it break off and go on with a text, if it can."""
+    turn = agent._current_turn_id
+    if not agent._executing_tools:  # else it reads the text with their results
+        state.redirects.append(turn)
+    done = bool(agent.redirect(text))
+    if not done and turn in state.redirects:
+        state.redirects.remove(turn)
+    return done
 
 
 async def _hand_over(key: str) -> None:

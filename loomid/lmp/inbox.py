@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KEEP_S = 3_600.0
 KEEP_COMMAND_S = 600.0
-PER_KEY = 32
+PER_KEY = 64  # twice what may wait at the host (hermes_shim/waiting.py)
 MAX_MESSAGES = 4_096
 MATCH_CHARS = 500  # turns give the first PREVIEW_CHARS of a text that may have a prefix
 
