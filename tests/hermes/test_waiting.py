@@ -90,7 +90,7 @@ def test_interrupts_go_first_and_in_order(gateway: Gateway, peer: Peer) -> None:
     soon = wait_behind(peer, "hurry", range(5, 9), "interrupt")
     peer.wait("processing.ended", at, 60, message_id=later[-1])
     peer.wait("turn.ended", at, turn_id=turn)
-    texts = begun(peer, at, "hurry")
+    texts = list(dict.fromkeys(begun(peer, at, "hurry")))  # Hermes may begin one anew
     assert [text for text in texts if text in later] == later
     assert [text for text in texts if text in soon] == [text for text in soon if text in texts]
     assert texts[-len(later) :] == later
