@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .facts import state
+from .wire import once
 
 MOST = 32  # a chat
 LOOK_S = 0.05
@@ -69,8 +70,11 @@ async def _hand_over(key: str) -> None:
     events = state.waiting[key].events
     while events:
         await asyncio.sleep(LOOK_S)
-        state.adapter._heal_stale_session_lock(key)
-        idle = await state.adapter._idle(key)
-        if idle and events and state.adapter._takes(key):
-            state.adapter._start_session_processing(events.pop(0), key)
+        try:
+            state.adapter._heal_stale_session_lock(key)
+            idle = await state.adapter._idle(key)
+            if idle and events and state.adapter._takes(key):
+                state.adapter._start_session_processing(events.pop(0), key)
+        except Exception as error:  # noqa: BLE001 - what waits behind must not be stuck for it
+            once(f"a message that waited met an error of Hermes: {type(error).__name__}")
     del state.waiting[key]

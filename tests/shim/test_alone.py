@@ -16,7 +16,7 @@ import pytest
 SHIM = Path(__file__).parents[2] / "hermes_shim"
 FILES = sorted(SHIM.glob("*.py"))
 HERMES = {"agent", "gateway", "hermes_cli", "hermes_constants", "hermes_state", "tools"}
-MOST = 1_240
+MOST = 1_250
 INSIDE = {
     "__init__",
     "adapter",
