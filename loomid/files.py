@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from loomid import database, doors
 from loomid.errors import BadFile, StorageFailing, TooLarge, UnknownFile
 from loomid.fileindex import FileIndex, FileRow, Use
 from loomid.filetypes import examine
@@ -356,8 +357,8 @@ def _regular(source: Path) -> BinaryIO:
 def _is_ours(file: BinaryIO, state_dir: Path) -> bool:
     """Whether it is loomid's own by whatever name: the owner's token, the database."""
     stat = os.fstat(file.fileno())
-    with os.scandir(state_dir) as found:
-        return any(os.path.samestat(stat, one.stat(follow_symlinks=False)) for one in found)
+    secrets = [*state_dir.glob(f"{database.FILE}*"), *state_dir.glob(doors.TOKEN_FILE)]
+    return any(os.path.samestat(stat, one.stat(follow_symlinks=False)) for one in secrets)
 
 
 def _piece_of(original: BinaryIO) -> bytes:

@@ -131,9 +131,21 @@ async def test_a_code_that_cannot_be_withdrawn(tmp_path):
     assert re.search(r"valid until \d\d:\d\d:\d\d, if it is not withdrawn: loomid does", said)
 
 
+@contextlib.contextmanager
+def heeding_hangups():
+    """For what is begun meanwhile: under nohup it would pay them no heed."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 async def test_a_code_does_not_outlive_whoever_waits_for_it(daemon, session, number):
-    with begin(daemon.runtime_dir, "pair", "--json") as waiting:
+    with contextlib.ExitStack() as ends:
+        with heeding_hangups():
+            waiting = ends.enter_context(begin(daemon.runtime_dir, "pair", "--json"))
         code = json.loads(await asyncio.to_thread(waiting.stdout.readline))
         waiting.send_signal(number)
         await asyncio.to_thread(waiting.communicate, timeout=10)
