@@ -228,7 +228,11 @@ def hermes() -> None:
 
 
 @hermes.command()
-@click.option("--home", type=click.Path(path_type=Path), help="The Hermes home. [~/.hermes]")
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    help="The Hermes home. [$HERMES_HOME, else ~/.hermes]",
+)
 @click.option("--python", type=click.Path(path_type=Path), help="The Python that runs Hermes.")
 @click.pass_obj
 def install(asked: Asked, home: Path | None, python: Path | None) -> None:
@@ -248,7 +252,11 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
 
 
 @hermes.command()
-@click.option("--home", type=click.Path(path_type=Path), help="The Hermes home. [~/.hermes]")
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    help="The Hermes home. [$HERMES_HOME, else ~/.hermes]",
+)
 def uninstall(home: Path | None) -> None:
     """Take the loomi plugin out of a Hermes home and say what was changed, and what stays."""
     from loomid import installer  # late, as above

@@ -242,7 +242,7 @@ class Gateways:
             log.info(
                 "gateway %s online: %s, Hermes %s, pid %d, boot %s",
                 short(boot.gateway_id),
-                short(hello.name),
+                short(boot.up.name if boot.up else ""),
                 short(hello.hermes_version),
                 hello.pid,
                 short(boot.boot),
