@@ -222,17 +222,20 @@ def trace(asked: Asked, event: str, device: str | None, as_json: bool) -> None:
 main.add_command(db)
 
 
+_home = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    help="The Hermes home. [$HERMES_HOME, else ~/.hermes]",
+)
+
+
 @main.group()
 def hermes() -> None:
     """Link loomid to a Hermes installation, or undo that."""
 
 
 @hermes.command()
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    help="The Hermes home. [$HERMES_HOME, else ~/.hermes]",
-)
+@_home
 @click.option("--python", type=click.Path(path_type=Path), help="The Python that runs Hermes.")
 @click.pass_obj
 def install(asked: Asked, home: Path | None, python: Path | None) -> None:
@@ -252,11 +255,7 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
 
 
 @hermes.command()
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    help="The Hermes home. [$HERMES_HOME, else ~/.hermes]",
-)
+@_home
 def uninstall(home: Path | None) -> None:
     """Take the loomi plugin out of a Hermes home and say what was changed, and what stays."""
     from loomid import installer  # late, as above
