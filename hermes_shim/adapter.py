@@ -194,7 +194,10 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
             return {"error": "reserved_text"}
         if mode != "command" and len(self._waiting(key)) >= MOST:
             return {"error": "queue_full"}
-        event = self._event(source, text, message_id, mode, media, **origin)
+        # In the midst of tools Hermes has the model read the text with their results.
+        aside = mode == "interrupt" and not media and self._redirects(agent, key)
+        told = "steer" if aside and agent._executing_tools else mode
+        event = self._event(source, text, message_id, told, media, **origin)
         if mode == "command":
             state.commands[key] = message_id
             if _ends(text):
@@ -210,9 +213,12 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         """Put a text into the running turn, if that is wanted and can be."""
         if mode == "steer" and hasattr(agent, "steer"):
             return bool(agent.steer(text))
-        can = mode == "interrupt" and not (redirected(agent) or self._hurried(key))
-        can = can and getattr(agent, "_supports_active_turn_redirect", False) is True
-        return can and redirect(agent, text)
+        return mode == "interrupt" and self._redirects(agent, key) and redirect(agent, text)
+
+    def _redirects(self, agent: Any, key: str) -> bool:
+        """Whether it may go on with another text in its turn (0.20, 0.22)."""
+        can = getattr(agent, "_supports_active_turn_redirect", False) is True
+        return can and not (redirected(agent) or self._hurried(key))
 
     def _takes(self, key: str) -> bool:
         """Whether a message may be handed over when nothing runs there."""

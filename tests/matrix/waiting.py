@@ -74,10 +74,26 @@ async def interrupts_at_once(player: Player) -> None:
         for number in range(4)
     ]
 
+    await told_once(player, requests)
+    await player.ended(first.payload["run_id"])
+
+
+async def told_once(player: Player, requests: list[str]) -> None:
+    """Each of them, as the input of a run, or with a run of its own."""
+
     def told() -> list[str]:
         found = player.phone.events("run.started", "run.input")
         return [got.payload["origin"]["request_id"] for got in found if "origin" in got.payload]
 
     await player.connection.wait_for(lambda: set(requests) <= set(told()), 60)
-    await player.ended(first.payload["run_id"])
     assert sorted(request for request in told() if request in requests) == sorted(requests)
+
+
+@scenario
+async def interrupts_while_a_tool_runs(player: Player) -> None:
+    request_id, _ = await player.send("danger sleep 3")
+    first = await player.started(request_id)
+    await player.event("run.tool_started", run_id=first.payload["run_id"])
+    more = {"task_id": first.payload["task_id"], "mode": "interrupt"}
+    await told_once(player, [(await player.send("no, this", **more))[0]])
+    await player.ended(first.payload["run_id"])
