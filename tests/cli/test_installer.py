@@ -85,8 +85,9 @@ def test_home_that_is_not_there(tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("change", [lambda home: install(home, ME, ENDPOINT), installer.uninstall])
 @pytest.mark.parametrize("what", ["link", "other"])
-def test_leaves_what_is_not_ours(home, tmp_path, what):
+def test_leaves_what_is_not_ours(home, tmp_path, what, change):
     plugin = home / "plugins" / "loomi"
     plugin.parent.mkdir()
     theirs = tmp_path / "theirs"
@@ -97,7 +98,7 @@ def test_leaves_what_is_not_ours(home, tmp_path, what):
     else:
         theirs.rename(plugin)
     with pytest.raises(InstallError, match="run this again"):
-        install(home, ME, ENDPOINT)
+        change(home)
     assert (plugin / "plugin.yaml").read_text() == "name: loomi\n"
     assert not (home / "config.yaml").exists()
 
@@ -340,22 +341,6 @@ def test_uninstall_removes_nothing_when_the_config_cannot_be_edited(home):
     with pytest.raises(InstallError, match="nothing was changed there"):
         installer.uninstall(home)
     assert (home / "plugins" / "loomi" / "wire.py").exists()
-
-
-@pytest.mark.parametrize("what", ["link", "other"])
-def test_uninstall_leaves_what_is_not_ours(home, tmp_path, what):
-    plugin = home / "plugins" / "loomi"
-    plugin.parent.mkdir()
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "plugin.yaml").write_text("name: loomi\n")
-    if what == "link":
-        plugin.symlink_to(theirs)
-    else:
-        theirs.rename(plugin)
-    with pytest.raises(InstallError, match="run this again"):
-        installer.uninstall(home)
-    assert (plugin / "plugin.yaml").exists()
 
 
 def test_uninstall_where_there_is_no_home(tmp_path):
