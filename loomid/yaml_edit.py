@@ -150,6 +150,8 @@ def _apply(text: str, step: Change) -> str:
     parent = root
     for key in step.path[:-1]:
         parent = _value(parent, key)
+    if not isinstance(parent, MappingNode):  # so did one here
+        raise EditError(_TOO_HARD)
     match step:
         case Set() if (old := _value(parent, step.path[-1])) is not None:
             return _replace(text, parent, old, step.value, _indent(root))
@@ -234,7 +236,8 @@ def _replace(text: str, parent: CollectionNode, old: Node, value: Any, indent: i
     """Give an existing key another value: for scalars, null and `{}`."""
     start, end = old.start_mark.index, old.end_mark.index
     key = next(key for key, node in parent.value if node is old)
-    if start < key.end_mark.index:
+    block = text[start : start + 1] in ("|", ">")  # where that ends is hard to say
+    if start < key.end_mark.index or block:
         raise EditError(_TOO_HARD)
     if not isinstance(value, dict | list) or parent.flow_style:
         shown = flow(value)

@@ -341,6 +341,8 @@ def blocks(draw, names, depth=0):
 
 
 @given(blocks(["plugins", "platforms", "display", "model"]), st.booleans())
+@example("platforms:\n  loomi:\n    enabled:\n      enabled: 1\n    extra:\n      p: 1\n", False)
+@example("platforms:\n  loomi:\n    enabled: |\n      a\n   # deep\nplugins:\n  p: 1\n", False)
 @example('platforms:\n    loomi:\n        enabled: "a # b"  # mine\n', True)
 def test_any_file_is_edited_without_a_loss_or_left_alone(body, newline):
     text = "base: &anchor {k: v}\n" + body
