@@ -92,14 +92,19 @@ async def test_a_fact_of_our_own_time_ends_the_catching_up(tmp_path: Path, host:
         await until(lambda: text_of(half.shown()) == "one two three")
 
 
+async def a_turn_begun(tmp_path: Path, host: Host) -> int:
+    """With a loomid that is gone then; returns where its events began."""
+    async with pumping(tmp_path) as half:
+        host.link.emit("turn.started", turn_started())
+        host.link.emit("stream.started", stream_started())
+        await until(lambda: stored(half, "stream.started"))
+        return half.start
+
+
 async def test_what_a_newer_process_tells_meanwhile_has_its_own_time(tmp_path: Path):
     """The older one was killed while loomid was away, and is not yet known to be gone."""
     with linked(tmp_path) as host:
-        async with pumping(tmp_path) as half:
-            host.link.emit("turn.started", turn_started())
-            host.link.emit("stream.started", stream_started())
-            await until(lambda: stored(half, "stream.started"))
-            start = half.start
+        start = await a_turn_begun(tmp_path, host)
     with linked(tmp_path, boot="boot2") as newer:
         for n in range(3):
             t, turn = time.time() + 0.001 * n, {"turn_id": f"n{n}"}
@@ -134,11 +139,7 @@ async def test_an_inventory_is_not_waited_for_for_ever(tmp_path: Path, host: Hos
 
 async def test_a_gateway_that_is_gone_is_not_waited_for(tmp_path: Path):
     with linked(tmp_path) as host:
-        async with pumping(tmp_path) as half:
-            host.link.emit("turn.started", turn_started())
-            host.link.emit("stream.started", stream_started())
-            await until(lambda: stored(half, "stream.started"))
-            start = half.start
+        start = await a_turn_begun(tmp_path, host)
     async with pumping(tmp_path) as half:
         half.start = start
         await until(lambda: ended(half.shown()))
