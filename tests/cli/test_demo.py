@@ -73,8 +73,8 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path):
-    terminal = Terminal(tmp_path)
+def terminal(folder):
+    terminal = Terminal(folder)
     yield terminal
     terminal.close()
 
@@ -95,7 +95,7 @@ def agent_of(pid):
 
 
 @pytest.mark.timeout(120)
-def test_the_main_job_in_a_terminal(terminal, tmp_path):
+def test_the_main_job_in_a_terminal(terminal, folder):
     terminal.expect("▀|█")
     terminal.expect("pairs one phone")
     terminal.expect("No phone can reach that")
@@ -153,7 +153,7 @@ def test_the_main_job_in_a_terminal(terminal, tmp_path):
     terminal.write("/quit")
     assert terminal.process.wait(10) == 0
     assert gone(agent)
-    assert not list(tmp_path.glob("loomid-demo-*"))
+    assert not list(folder.glob("loomid-demo-*"))
     # It is a screen for a person: neither log lines nor what the end of a process says.
     assert not re.search("INFO|WARNING|Traceback|was closed", terminal.rest())
 
@@ -183,14 +183,14 @@ def test_the_commands_it_names_can_be_run(terminal):
 
 
 @pytest.mark.timeout(60)
-def test_ctrl_c_ends_both_processes(terminal, tmp_path):
+def test_ctrl_c_ends_both_processes(terminal, folder):
     terminal.expect("Paired with")
     agent = agent_of(terminal.process.pid)
     os.killpg(terminal.process.pid, signal.SIGINT)  # as a terminal does
     assert terminal.process.wait(10) == 0
     assert gone(agent)
     assert "Traceback" not in terminal.text
-    assert not list(tmp_path.glob("loomid-demo-*"))
+    assert not list(folder.glob("loomid-demo-*"))
 
 
 @pytest.mark.timeout(60)

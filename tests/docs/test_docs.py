@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text()
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 SCHEMA = json.loads((ROOT / "docs/lmp.schema.json").read_text())
 TRY = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/loomid --demo"
-TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest"
+TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/pytest -n 4"
 
 
 def rows(text, head):

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+LONG_S = 300
+"""A test's bound: the first of a release installs it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each of these tests runs a gateway."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.hermes)
+            item.add_marker(pytest.mark.timeout(LONG_S))
+
+
 def _python_or_skip(release: Release) -> None:
     try:
         release.python()
@@ -39,13 +51,6 @@ def model() -> Iterator[Model]:
     """The scripted model server."""
     with Model() as server:
         yield server
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A directory with a path short enough for sockets."""
-    with tempfile.TemporaryDirectory(prefix="lo-") as name:
-        yield Path(name)
 
 
 @pytest.fixture(scope="session")

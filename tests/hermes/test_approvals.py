@@ -8,7 +8,6 @@ from tests.support.hermes import Gateway, Release, until
 from tests.support.model import DANGER
 from tests.support.peer import Fact, Peer, inject, key_of
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 ALL = ["once", "session", "always", "deny"]
 
 
@@ -145,9 +144,9 @@ def test_what_nothing_tells_apart_is_not_answered(
     key = key_of("twin")
     commands = ["rm -rf /tmp/twin"] * 2
     gateway.ask("guard", session_key=key, commands=commands, together=True, one_text=True)
-    if release.name == "22":  # it asks once for both
-        asked = peer.wait("approval.asked", at, session_key=key)
-        assert approve(peer, asked, "deny").error is None
+    first = peer.wait("approval.asked", at, session_key=key)
+    if release.name == "22" and first["answerable"]:  # it asks once for both, if it is quick
+        assert approve(peer, first, "deny").error is None
         return
     both = peer.until(
         lambda: len(found := peer.all("approval.asked", at, session_key=key)) == 2 and found

@@ -10,8 +10,6 @@ from tests.support.hermes import Gateway
 from tests.support.model import DANGER, Model
 from tests.support.peer import Peer, inject, key_of, run
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
 WORDS = [
     "yes",
     "no",

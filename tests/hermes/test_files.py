@@ -13,8 +13,6 @@ from tests.support.model import Model
 from tests.support.peer import Peer, key_of
 from tests.support.samples import sha256
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
 PATHS = {
     "send_image_file": ("image_path", "a.png", samples.png()),
     "send_voice": ("audio_path", "a.ogg", samples.OGG),

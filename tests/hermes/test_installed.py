@@ -3,14 +3,11 @@
 import shutil
 from io import StringIO
 
-import pytest
 from ruamel.yaml import YAML
 
 from loomid.installer import install, uninstall
 from tests.support.hermes import until
 from tests.support.peer import inject
-
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
 
 def plain_home(gateway):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.matrix.checks import check_run
 from tests.matrix.scenarios import words
 from tests.matrix.world import Player, World
 from tests.support.phone import Phone
-
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
 
 DELTAS = 2_000
 

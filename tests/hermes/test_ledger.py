@@ -9,8 +9,6 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.deciding import (
     LOST,
     WAIT_S,
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from tests.matrix.world import World
     from tests.support.phone import Connection
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
 COUNT = 12
 
 

@@ -18,7 +18,6 @@ from tests.support.hermes import Gateway, until
 from tests.support.model import DANGER
 from tests.support.peer import Peer, inject, key_of, run
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
 Make = Callable[..., tuple[Gateway, Peer]]
 
 

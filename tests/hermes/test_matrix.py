@@ -10,8 +10,6 @@ from tests.matrix.world import World
 
 played: dict[str, set[str]] = {}
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_scenario(world: World, name: str) -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-import pytest
-
 from loomid import hermesdb
 from tests.support.hermes import Gateway
 from tests.support.peer import Peer, key_of, run
-
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
 BROKEN = """CREATE TRIGGER broken BEFORE INSERT ON messages
 WHEN EXISTS (SELECT 1 FROM messages WHERE session_id = NEW.session_id)

@@ -7,8 +7,6 @@ import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import pytest
-
 from loomid import hermesdb, lineage, pages
 from loomid.pages import Page, Wanted
 from tests.support.hermes_home import Home
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from loomid.hermesdb import Reader
     from tests.support.hermes import Release
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
 COMPRESS = """
 import sys

@@ -13,8 +13,6 @@ from tests.hermes.test_commands import running, start_slow
 from tests.support.hermes import Gateway
 from tests.support.peer import Peer, inject, key_of, run
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
 LATER = ["queue", "q", "steer", "goal"]
 """While a run is active, their text is said when it is over."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 OWN = {"selected": [], "custom": "words of my own"}
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
-
 
 def ask(peer: Peer, chat: str, how: str = "") -> tuple[int, Fact]:
     at = peer.mark()

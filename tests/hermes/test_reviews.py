@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tests.support.hermes import Release
     from tests.support.model import Model
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(240)]
 
 EACH_TURN = {
     "platform_toolsets": {"loomi": ["terminal", "skills", "memory"]},

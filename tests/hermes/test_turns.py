@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.peer import Peer, inject, key_of, run
 
 if TYPE_CHECKING:
     from tests.support.hermes import Gateway
-
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
 
 def test_say(gateway: Gateway, peer: Peer) -> None:
@@ -78,10 +74,10 @@ def test_text_before_a_tool(gateway: Gateway, peer: Peer) -> None:
 def test_streaming_edits_are_the_deltas_of_0_19(gateway: Gateway, peer: Peer) -> None:
     at, _ = run(peer, "say 12 250", "edits", "m-edits")
     if gateway.release.streams:
-        assert not peer.all("edited", at)
-        assert len(peer.all("sent", at)) == 1
+        assert not peer.all("edited", at, chat_id="edits")
+        assert len(peer.all("sent", at, chat_id="edits")) == 1
         return
-    first = peer.wait("sent", at, expect_edits=True)
+    first = peer.wait("sent", at, chat_id="edits", expect_edits=True)
     edits = [f["text"] for f in peer.all("edited", at, message_id=first["message_id"])]
     assert len(edits) >= 2
     assert all(text.replace(" ▉", "").split()[0] == "w0" for text in edits)

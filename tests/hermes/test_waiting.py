@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tests.support.hermes import Gateway
 
-pytestmark = [pytest.mark.hermes, pytest.mark.timeout(180)]
 
 MOST = 32
 
