@@ -14,15 +14,15 @@ from tests.support.daemon import Daemon, clean_environ
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(folder):
     """Run loomid until it ends; returns its exit status and its one line."""
 
     def run(*arguments: str, **environ: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "loomid", "--listen", "127.0.0.1:0"]
         done = subprocess.run(
             [*command, *arguments],
-            env=clean_environ(tmp_path, **environ),
-            cwd=tmp_path,
+            env=clean_environ(folder, **environ),
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=30,
@@ -120,12 +120,12 @@ def test_beyond_this_host_without_tls(start, host):
     assert (code, "LOOMI_ALLOW_INSECURE_BIND" in line) == (78, True)
 
 
-def test_an_inherited_socket_beyond_this_host_without_tls(tmp_path):
+def test_an_inherited_socket_beyond_this_host_without_tls(folder):
     with socket.create_server(("0.0.0.0", 0)) as server:
         shell = f"exec 3<&{server.fileno()}; LISTEN_PID=$BASHPID exec {sys.executable} -m loomid"
         done = subprocess.run(
             ["bash", "-c", shell],
-            env=clean_environ(tmp_path, LISTEN_FDS="1"),
+            env=clean_environ(folder, LISTEN_FDS="1"),
             pass_fds=[server.fileno()],
             capture_output=True,
             text=True,

@@ -57,6 +57,7 @@ SEED_WORDS = {
 }
 
 
+@pytest.mark.timeout(300)
 def test_the_committed_schema_is_the_generated_one() -> None:
     assert COMMITTED.read_text(encoding="utf-8") == schema_text.text(), (
         "regenerate it: python -m loomid.lmp > docs/lmp.schema.json"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 async def until(condition: Callable[[], Any], bound: float = WAIT_S) -> Any:
