@@ -55,6 +55,9 @@ class Controls:
             value["current"] = await self._model(chat_id)
         return {"value": value}
 
+    async def _op_model(self, _id: str, chat_id: str, **_: Any) -> Message:
+        return {"value": await self._model(chat_id)}
+
     async def _op_set_model(
         self, _id: str, model: str, provider: str, chat_id: str | None = None, **_: Any
     ) -> Message:

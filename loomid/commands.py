@@ -101,15 +101,17 @@ class Commands:
             vault, ledger, gateways, runs, clock, limits=limits, remind=remind, group=group
         )
         self.tasks = Tasks(vault, gateways, runs, alive, key, clock)
-        controls, attachments = Controls(gateways, self.tasks), Attachments(files, limits, clock)
+        self.controls = Controls(gateways, self.tasks)
+        attachments = Attachments(files, limits, clock)
         self.queries: dict[type[frames.Payload], Query] = {
             frames.TaskList: self.tasks.list,
             AttachmentGet: attachments.get,
         }
-        self.queries |= controls.queries()
+        self.queries |= self.controls.queries()
         """Requests that change nothing: each is answered anew."""
-        plans = Plans(gateways, runs, self.tasks, vault, controls.confirmed, attachments, limits)
-        self.acts = plans.acts() | controls.acts() | Chats(gateways, self.tasks).acts()
+        confirmed = self.controls.confirmed
+        plans = Plans(gateways, runs, self.tasks, vault, confirmed, attachments, limits)
+        self.acts = plans.acts() | self.controls.acts() | Chats(gateways, self.tasks).acts()
         """Requests that a gateway carries out, each at most once."""
         self.acts |= dict.fromkeys(DECIDING, Act(self._decision))
 

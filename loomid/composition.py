@@ -102,7 +102,10 @@ async def compose(
         group=tasks,
     )
     history = History(
-        *(commands.tasks, gateways, events.projection, key), limits.max_frame_bytes, files.sent
+        *(commands.tasks, gateways, events.projection, key),
+        limits.max_frame_bytes,
+        files.sent,
+        commands.controls,
     )
     status = Status(config, door, gateways, events)
     hub = Hub(

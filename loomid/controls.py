@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +19,7 @@ from loomid.errors import (
     GatewayOffline,
     NotPermitted,
     OutcomeUnknown,
+    PhoneError,
     UnknownTask,
 )
 from loomid.gateway import CommandFailed
@@ -106,6 +109,14 @@ class Controls:
             current=UNSET if models.current is None else models.current.shown(),
             request_id=asked.request_id or UNSET,
         )
+
+    async def model_of(self, task_id: str, within_s: float) -> controls.Model | None:
+        """What the next run of a task would use; None when its gateway does not say so in time."""
+        with suppress(PhoneError, TimeoutError):
+            place = await self._place(task_id, None)
+            async with asyncio.timeout(within_s):
+                return await self._ask(place.gateway_id, "model", place.args, controls.Model)
+        return None
 
     async def set_model(self, _: Device, asked: frames.ModelSet) -> Order:
         """Another model for a task, or for all that have none of their own."""

@@ -68,6 +68,7 @@ class Controls:
         """By name; each takes the command's id and its arguments, and raises Refusal."""
         return {
             "models": self._models,
+            "model": self._model,
             "set_model": self._set_model,
             "modes": self._modes,
             "set_mode": self._set_mode,
@@ -80,6 +81,9 @@ class Controls:
         told: dict[str, Any] = {"providers": [row], "default": _model(self.default)}
         key = _key(chat_id)
         return told if key is None else told | {"current": _model(self.model_of(key))}
+
+    def _model(self, _id: str, chat_id: str, **_more: object) -> dict[str, Any]:
+        return _model(self.model_of(_key(chat_id)))
 
     def _set_model(
         self, _id: str, model: str, chat_id: str | None = None, **_more: object

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from loomid import lineage, pages, stats
 from loomid.errors import GatewayError, NotPermitted
@@ -30,6 +30,7 @@ from loomid.search import merged, search
 
 if TYPE_CHECKING:
     from loomid.commands import Query
+    from loomid.controls import Controls
     from loomid.errors import PhoneError
     from loomid.gateway import Gateways
     from loomid.hermesdb import Reader
@@ -50,6 +51,8 @@ ENVELOPE_BYTES = 1_024
 """Around a payload, at most."""
 HIT_BYTES = 4_096
 """Of one hit, at most."""
+MODEL_S = 2.0
+"""How long figures wait for what a gateway knows of its model."""
 
 
 class History:
@@ -63,6 +66,7 @@ class History:
         key: bytes,
         max_frame_bytes: int,
         sent: SentIndex,
+        controls: Controls,
     ) -> None:
         self._tasks = tasks
         self._gateways = gateways
@@ -70,6 +74,7 @@ class History:
         self._key = key
         self._most = max(max_frame_bytes - ENVELOPE_BYTES, LEAST_BYTES)
         self._sent = sent
+        self._controls = controls
         self._db = HermesDb()
         self._scanned: set[Path] = set()
 
@@ -172,7 +177,10 @@ class History:
         )
 
     async def stats(self, _: Device, asked: TaskStats) -> TaskStatsResult:
-        """A task's figures. Raises UnknownTask, NotPermitted or GatewayError."""
+        """A task's figures. Raises UnknownTask, NotPermitted or GatewayError.
+
+        How much its context holds in all is the gateway's to tell, in a moment or not at all.
+        """
         task = await self._tasks.row(asked.task_id)
 
         def work(reader: Reader) -> TaskStatsResult:
@@ -185,7 +193,13 @@ class History:
                 **told,
             )
 
-        return await self._db.read(self._home(task.gateway_id), work)
+        answer = await self._db.read(self._home(task.gateway_id), work)
+        if answer.context_tokens is UNSET:
+            return answer
+        model = await self._controls.model_of(asked.task_id, MODEL_S)
+        if model is None or model.model != answer.model:
+            return answer
+        return structs.replace(answer, context_window=given(model.context_length))
 
     def _home(self, gateway_id: str) -> Path:
         """Where that gateway's database lies. Raises NotPermitted when it is not here."""

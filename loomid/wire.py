@@ -313,6 +313,7 @@ RESULT_ERRORS = {
 # sessions   {limit, offset}   → {sessions: [rows of Hermes' list: see lmp/conversations.py]}
 # models     {chat_id?}   → {providers: [{slug, name, total_models, models: [{model,
 #            context_length}]}], default: {model, provider, context_length}, current?: the same}
+# model      {chat_id}   → {model, provider, context_length}: what its next turn would use
 # set_model  {model, provider, chat_id?}   → {model, provider, context_length, asked}
 # modes      {chat_id?}   → {approvals, reasoning, efforts: [...], yolo?}
 # set_mode   {mode, value, chat_id?}   → the same

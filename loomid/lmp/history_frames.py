@@ -174,6 +174,8 @@ class TaskStatsResult(Payload, frozen=True, kw_only=True):
     """Seconds from the first message to the last."""
     context_tokens: int | UnsetType = UNSET
     """Of the last call's prompt: what the context holds now."""
+    context_window: int | UnsetType = UNSET
+    """How many it can hold."""
 
 
 CONTROLS: dict[str, type[Payload]] = {

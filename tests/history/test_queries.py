@@ -278,6 +278,7 @@ async def test_hits_are_never_above_the_frame_limit(side: Side, host: Host, herm
         *(side.commands.tasks, side.gateways, side.log.projection, side.key),
         2**14,
         side.files.sent,
+        side.commands.controls,
     )
     with closing(made) as history:
         answer = await history.search(PHONE, TaskSearch(query="q", limit=100))
@@ -327,6 +328,30 @@ async def test_figures(side: Side, host: Host, hermes: Home) -> None:
     answer = await side.ask("task.stats", task_id=side.task_id(KEY))
     assert (answer["cost_usd"], answer["cost"]) == (0.25, "actual")
     assert "reasoning_tokens" not in answer
+
+
+async def test_how_much_the_context_can_hold(side: Side, host: Host, hermes: Home) -> None:
+    async def told() -> tuple[int | None, int | None]:
+        answer = await side.ask("task.stats", task_id=side.task_id(KEY))
+        return answer.get("context_tokens"), answer.get("context_window")
+
+    host.values["model"] = {"model": "m", "provider": "p", "context_length": 1_000}
+    assert await told() == (None, None)
+    assert not host.ops("model")
+    hermes.run(
+        "INSERT INTO gateway_routing VALUES ('', ?, ?, 0)",
+        *(KEY, '{"session_id": "s1", "last_prompt_tokens": 88}'),
+    )
+    assert await told() == (88, 1_000)
+    assert host.ops("model")[0].args == {"chat_id": "c1"}
+    host.values["model"] = {"model": "m", "provider": "p"}
+    assert await told() == (88, None)
+    host.values["model"] = {"model": "another", "context_length": 9}
+    assert await told() == (88, None)
+    host.values["model"] = {"model": ["odd"]}
+    assert await told() == (88, None)
+    del host.values["model"]  # an older plugin
+    assert await told() == (88, None)
 
 
 async def test_messages_are_counted_once(side: Side, host: Host, hermes: Home) -> None:

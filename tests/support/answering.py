@@ -113,7 +113,8 @@ class Host:
         elif command.op in self.values:
             result = {"value": self.values[command.op]}
         else:
-            result = getattr(self, f"_{command.op}")(command)
+            run = getattr(self, f"_{command.op}", None)
+            result = run(command) if run else {"error": "unknown_op"}
         self.link.reply({"id": command.id, **result})
 
     def _inject(self, command: wire.Command) -> dict[str, Any]:
@@ -310,6 +311,7 @@ class Side:
                 *(self.commands.tasks, self.gateways, self.log.projection, self.key),
                 LIMITS.max_frame_bytes,
                 self.files.sent,
+                self.commands.controls,
             )
             self._stack.callback(history.close)
             self.commands.queries.update(history.queries())
