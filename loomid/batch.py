@@ -9,7 +9,7 @@ from loomid.lmp.facts import GatewayForgotten
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
-    from loomid.lmp.folding import Outcome, TaskSeen
+    from loomid.lmp.folding import FileTold, Outcome, TaskSeen
     from loomid.lmp.frames import Event
     from loomid.lmp.merging import Merge
 
@@ -27,6 +27,7 @@ class Batch:
     release: list[tuple[str, str]] = field(default_factory=list)
     acks: dict[tuple[str, str], int] = field(default_factory=dict)
     tasks: list[TaskSeen] = field(default_factory=list)
+    told: list[FileTold] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     """Take effect after all else."""
     forgotten: list[Arrival] = field(default_factory=list)
@@ -44,6 +45,7 @@ class Batch:
             self.acks[key] = max(arrival.n, self.acks.get(key, 0))
         self.events += outcome.events
         self.tasks += outcome.tasks
+        self.told += outcome.told
         if outcome.retain is not None:
             self.facts.append((arrival, outcome.retain))
         if outcome.merge is not None:

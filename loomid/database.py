@@ -165,6 +165,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX sent_task ON sent (task_id, at)",
         "CREATE INDEX sent_at ON sent (at, message_id, size)",
     ),
+    (
+        # What agents sent: `part` is JSON; see handedindex.
+        """CREATE TABLE handed (
+            id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL,
+            began REAL NOT NULL, until REAL NOT NULL, part TEXT NOT NULL)""",
+        "CREATE INDEX handed_task ON handed (task_id)",
+    ),
 )
 
 

@@ -19,7 +19,7 @@ from loomid.hermesdb import TextLimits
 from loomid.lineage import END
 from loomid.lmp import stored
 from loomid.lmp.preview import cut
-from loomid.lmp.recalled import Recall
+from loomid.lmp.recalled import Recall, RecallSent
 from loomid.wire import PREVIEW_CHARS
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from loomid.hermesdb import Reader
     from loomid.lineage import Session
+    from loomid.lmp.folding import FileTold
     from loomid.lmp.history_frames import HistoryTurn, Part
     from loomid.lmp.recalled import Sent
     from loomid.lmp.stored import Row
@@ -54,6 +55,8 @@ class Wanted:
     """Tool texts too, not only the beginning of each."""
     sent: Sequence[Sent] = ()
     """Messages that came with files, which Hermes does not tell as they were."""
+    handed: Sequence[FileTold] = ()
+    """What the agent sent, of which Hermes tells nothing."""
 
     @property
     def limits(self) -> TextLimits:
@@ -84,10 +87,14 @@ def read(
     page = Page([], None)
     count = 0
     messages = _messages(reader, sessions, place, wanted.limits)
+    files = RecallSent(wanted.handed)
     for rows, older in _turns(map(Recall(wanted.sent, wanted.limits.text), messages)):
         newest = place is None and not page.turns
         turn = stored.turn_of(
-            rows, name(rows[0].session_id, rows[0].id), run_id=live if newest else None
+            rows,
+            name(rows[0].session_id, rows[0].id),
+            run_id=live if newest else None,
+            sent=files(rows),
         )
         done = place.parts if place is not None and not page.turns else 0
         if done:
@@ -178,4 +185,4 @@ def _shorter(part: Part, room: int) -> Part:
         )
         if not (part.text or part.result or part.preview):
             break
-    return part
+    return part if _size(part) <= room else replace(part, attachment=UNSET)

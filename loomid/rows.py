@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomid.batch import Batch
+    from loomid.lmp.folding import FileTold
 
 NOT_A_TURN = "~"
 """How the tags of facts begin that are not turn ids."""
@@ -47,6 +48,7 @@ class Rows:
     acks: list[tuple[str, str, int, float]] = field(default_factory=list)
     tasks: list[tuple[Any, ...]] = field(default_factory=list)
     """task_id, gateway_id, session_key, session_id, surface, model, at, prompt"""
+    told: list[FileTold] = field(default_factory=list)
     decisions: list[Event] = field(default_factory=list)
     """Those of the events that ask something or end it: the ledger follows them."""
     merges: list[tuple[tuple[int, float, float, str, bytes], tuple[str, str, str, int, int]]] = (
@@ -70,6 +72,7 @@ class Rows:
             ended=[pair for pair in batch.release if not pair[1].startswith(NOT_A_TURN)],
             acks=[(gateway_id, boot, n, now) for (gateway_id, boot), n in batch.acks.items()],
             tasks=[astuple(task) for task in batch.tasks],
+            told=batch.told,
             forgotten=[(one.gateway_id, one.fact.name, one.at) for one in batch.forgotten],
             merges=[
                 (

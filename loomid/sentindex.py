@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from loomid import handedindex
 from loomid.durable import Durable
 from loomid.lmp.file_frames import AttachmentRef
 from loomid.lmp.recalled import Sent
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
+    from loomid.lmp.folding import FileTold
     from loomid.store import Store
 
 MOST = 4_096
@@ -76,6 +78,10 @@ class SentIndex:
 
         if await self._line.run(known):
             await self._line.write(lambda line: line.execute(sql, (message_id, *more)))
+
+    async def handed(self, task_id: str) -> list[FileTold]:
+        """What the agent sent in a task, in the order in which it was told."""
+        return await self._line.run(lambda line: handedindex.of_task(line, task_id))
 
     async def of_task(self, task_id: str) -> list[Sent]:
         """Those that are remembered of a task, the oldest first."""

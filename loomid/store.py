@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from loomid import audit, ledger, wal
+from loomid import audit, handedindex, ledger, wal
 from loomid.audit import Deed
 from loomid.database import Line, as_startup_error, migrate, prepare
 from loomid.durable import Durable
@@ -323,6 +323,7 @@ def _append(rows: Rows, connection: sqlite3.Connection) -> None:
     many("INSERT OR REPLACE INTO ack VALUES (?, ?, ?, ?)", rows.acks)
     many(_TASK_SEEN, rows.tasks)
     ledger.write(connection, rows.decisions)
+    handedindex.write(connection, rows.told)
     if rows.abandoned:
         raise AbandonedError
 

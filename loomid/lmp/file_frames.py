@@ -53,6 +53,8 @@ class RunAttachment(Payload, frozen=True, kw_only=True):
     """A link that the agent gave in place of a file; nobody has looked behind it."""
     error: str | UnsetType = UNSET
     """Why the file could not be taken."""
+    part: str | UnsetType = UNSET
+    """Which part of its run it is."""
 
 
 class AttachmentGet(Payload, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from loomid.wire import ApprovalAsked, FileSent, QuestionAsked
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
+    from loomid.lmp.history_frames import Part
     from loomid.lmp.merging import Merge
 
 _ASKED = (ApprovalAsked, QuestionAsked)
@@ -48,6 +49,17 @@ class FileSeen:
 
 
 @dataclass(frozen=True)
+class FileTold:
+    """A file that the agent sent was told as a part of its run, for the history of that. The
+    run's hooks until then came in this time, on Hermes' clock."""
+
+    task_id: str
+    began: float
+    until: float
+    part: Part
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one arrival came to.
 
@@ -62,6 +74,7 @@ class Outcome:
     """Tags whose stored facts, this one's included, may be deleted with this commit."""
     tasks: tuple[TaskSeen, ...] = ()
     files: tuple[FileSeen, ...] = ()
+    told: tuple[FileTold, ...] = ()
     merge: Merge | None = None
     """Stored facts, this one included, that may be replaced by one."""
 
@@ -79,6 +92,7 @@ class Folding:
         self.events: list[Event] = []
         self.tasks: list[TaskSeen] = []
         self.files: list[FileSeen] = []
+        self.told: list[FileTold] = []
         self.touched: set[str] = set()
         """Owners whose state changed."""
         self.gone: set[str] = set()

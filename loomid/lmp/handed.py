@@ -11,7 +11,8 @@ from msgspec import UNSET
 from loomid.lmp import ids
 from loomid.lmp.file_frames import RunAttachment
 from loomid.lmp.filenames import clean_name
-from loomid.lmp.folding import FileSeen
+from loomid.lmp.folding import FileSeen, FileTold
+from loomid.lmp.parts import attachment
 from loomid.lmp.preview import cut
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST = 256
 """That are still being taken in."""
+URL_CHARS = 2_048
+"""Longer links are not remembered for history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +98,31 @@ class Handed:
         kept: AttachmentRef | None,
         error: str | None,
     ) -> None:
-        caption = cut(one.fact.caption.strip())
+        host, fact, sender = self._host, one.fact, one.turn
+        caption = cut(fact.caption.strip())
         payload = RunAttachment(
             task_id=one.task_id,
             run_id=one.run_id,
             attachment_id=None if kept is None else kept.attachment_id,
             media_type="" if kept is None else kept.media_type,
             bytes=0 if kept is None else kept.bytes,
-            name=clean_name(one.fact.name, "") if kept is None else kept.name,
+            name=clean_name(fact.name, "") if kept is None else kept.name,
             width=UNSET if kept is None else kept.width,
             height=UNSET if kept is None else kept.height,
             caption=caption.text or UNSET,
             truncated=caption.truncated or UNSET,
-            url=one.fact.url or UNSET,
+            url=fact.url or UNSET,
             error=error or UNSET,
+            part=UNSET
+            if sender is None
+            else ids.attachment_part(host.key, host.gateway_id, sender.boot, fact.message_id),
         )
 
         def event(then: Folding) -> None:
             then.emit(payload, task_id=one.task_id, run_id=one.run_id)
+            if sender is not None and len(fact.url) <= URL_CHARS:
+                part = attachment(payload)
+                then.told.append(FileTold(sender.run.task_id, *sender.span, part))
 
         if turn is None:
             event(out)

@@ -41,28 +41,9 @@ class PartAsk(Payload, frozen=True, kw_only=True):
     status: Literal["waiting", "resolved", "cancelled"]
 
 
-class Part(Payload, frozen=True, kw_only=True):
-    """One piece of a run, under an id that is the same live and in history."""
-
-    part: str
-    kind: Literal["reasoning", "text", "tool", "approval", "question"]
-    text: str | UnsetType = UNSET
-    """Of reasoning and text."""
-    tool: str | UnsetType = UNSET
-    preview: str | UnsetType = UNSET
-    """What the tool is to do."""
-    status: Literal["running", "completed", "failed", "cancelled", "waiting"] | UnsetType = UNSET
-    """Of a tool, or of an approval or question that is of none; absent: not known."""
-    result: str | UnsetType = UNSET
-    """What the tool gave back; in history only."""
-    asks: list[PartAsk] | UnsetType = UNSET
-    truncated: bool | UnsetType = UNSET
-    """A text of it was cut."""
-
-
 class HistoryAttachment(Payload, frozen=True, kw_only=True):
-    """Something that came with a message. With an `attachment_id` it is a file that was kept here,
-    and can be fetched as long as it is."""
+    """Something that came with a message, or that the agent sent. With an `attachment_id` it is
+    a file that was kept here, and can be fetched as long as it is."""
 
     kind: Literal["image", "audio", "file"]
     attachment_id: str | UnsetType = UNSET
@@ -71,6 +52,29 @@ class HistoryAttachment(Payload, frozen=True, kw_only=True):
     name: str | UnsetType = UNSET
     width: int | UnsetType = UNSET
     height: int | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+    """Of the agent: as in `run.attachment`, and so `error`."""
+    error: str | UnsetType = UNSET
+
+
+class Part(Payload, frozen=True, kw_only=True):
+    """One piece of a run, under an id that is the same live and in history."""
+
+    part: str
+    kind: Literal["reasoning", "text", "tool", "approval", "question", "attachment"]
+    text: str | UnsetType = UNSET
+    """Of reasoning and text; of an attachment its caption."""
+    tool: str | UnsetType = UNSET
+    preview: str | UnsetType = UNSET
+    """What the tool is to do."""
+    status: Literal["running", "completed", "failed", "cancelled", "waiting"] | UnsetType = UNSET
+    """Of a tool, or of an approval or question that is of none; absent: not known."""
+    result: str | UnsetType = UNSET
+    """What the tool gave back; in history only."""
+    asks: list[PartAsk] | UnsetType = UNSET
+    attachment: HistoryAttachment | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    """A text of it was cut."""
 
 
 class HistoryTurn(Payload, frozen=True, kw_only=True):

@@ -34,6 +34,11 @@ def question_id(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
     return f"qst_{_ref(key, 'question', gateway_id, boot, shim_id)}"
 
 
+def attachment_part(key: bytes, gateway_id: str, boot: str, shim_id: str) -> str:
+    """Which part of its run a file is that the agent sent (see parts)."""
+    return f"attachment:{_ref(key, 'attachment', gateway_id, boot, shim_id)}"
+
+
 def turn_id(key: bytes, gateway_id: str, session_id: str, first: int) -> str:
     """A turn in history, by its session and the number of its first message."""
     return f"turn_{_ref(key, 'turn', gateway_id, session_id, str(first))}"

@@ -1,23 +1,27 @@
 """What a run consists of: parts with ids that are the same live and in history.
 
-`reasoning:<round>`, `text:<round>`, `tool:<call_id>`, `approval:<id>`, `question:<id>`. Rounds
-count from 0; one ends with an answer of the model that asks for tools. A model may answer
-several times in a round (a message was folded in, an answer was cut short): the part shows what
-it said last. `Rounds` gives the ids, to the fold and to what reads Hermes' stored messages (see
-stored); `Parts` gathers what is told under them.
+`reasoning:<round>`, `text:<round>`, `tool:<call_id>`, `approval:<id>`, `question:<id>`,
+`attachment:<id>`. Rounds count from 0; one ends with an answer of the model that asks for
+tools. A model may answer several times in a round (a message was folded in, an answer was cut
+short): the part shows what it said last. `Rounds` gives the ids, to the fold and to what reads
+Hermes' stored messages (see stored); `Parts` gathers what is told under them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from loomid.lmp.history_frames import Part
+from loomid.lmp.history_frames import HistoryAttachment, Part
 from loomid.lmp.payload import given
 from loomid.lmp.text import Text
+
+if TYPE_CHECKING:
+    from loomid.lmp.file_frames import AttachmentRef, RunAttachment
 
 Said = Literal["reasoning", "text"]
 _RANKS = {"reasoning": 0, "text": 1, "tool": 2}
@@ -47,6 +51,31 @@ def said(kind: Said, round_: int) -> str:
     return f"{kind}:{round_}"
 
 
+def attached(file: AttachmentRef | RunAttachment) -> HistoryAttachment:
+    """A file as a message or a part has it."""
+    kinds: dict[str, Literal["image", "audio"]] = {"image": "image", "audio": "audio"}
+    return HistoryAttachment(
+        kind=kinds.get(file.media_type.partition("/")[0], "file"),
+        attachment_id=given(file.attachment_id),
+        media_type=file.media_type or UNSET,
+        bytes=UNSET if file.attachment_id is None else file.bytes,
+        name=file.name,
+        width=file.width,
+        height=file.height,
+    )
+
+
+def attachment(sent: RunAttachment) -> Part:
+    """What the agent sent as a part of its run; it has a `part`."""
+    return Part(
+        part=sent.part or "",
+        kind="attachment",
+        text=sent.caption,
+        attachment=replace(attached(sent), url=sent.url, error=sent.error),
+        truncated=sent.truncated,
+    )
+
+
 @dataclass(slots=True)
 class _Item:
     kind: Literal["reasoning", "text", "tool"]
@@ -66,11 +95,17 @@ class Parts:
 
     def __init__(self) -> None:
         self._items: dict[str, _Item] = {}
+        self._files: list[Part] = []
 
     def list(self) -> list[Part]:
-        """The parts in their order: by round what was thought, said and done."""
+        """The parts in their order: by round what was thought, said and done, then what was
+        sent."""
         found = sorted(self._items.items(), key=lambda item: item[1].order)
-        return [_part(name, item) for name, item in found]
+        return [*(_part(name, item) for name, item in found), *self._files]
+
+    def attach(self, part: Part) -> None:
+        """The agent sent something."""
+        self._files.append(part)
 
     def say(self, kind: Said, round_: int, answer: int, text: str, *, whole: bool = False) -> None:
         """More of an answer's text, or (`whole`) all of it. A later answer begins it anew."""

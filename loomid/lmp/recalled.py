@@ -1,23 +1,27 @@
-"""Messages that came with files, told in history as they were told live.
+"""Files in history as they were told live: those that came with a message, those of the agent.
 
 Hermes stores the user's text with what it writes around it for the model: notes of where its
-copies of the files lie, what it heard in them (docs/hermes-support.md, Files).
+copies of the files lie, what it heard in them (docs/hermes-support.md, Files). Of what the agent
+sent it stores nothing: that is known by when its run stored what the model said.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from loomid.lmp.history_frames import HistoryAttachment
+from loomid.lmp.parts import attached
 from loomid.lmp.preview import cut
 from loomid.lmp.stored import Content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from loomid.lmp.file_frames import AttachmentRef
+    from loomid.lmp.folding import FileTold
+    from loomid.lmp.history_frames import Part
     from loomid.lmp.query import Mark
     from loomid.lmp.stored import Row
 
@@ -77,8 +81,8 @@ class Recall:
             return row
         one = self._left.pop(number)
         text, truncated = cut(_told(row.content.text, one), self._limit)
-        attached = tuple(_attachment(ref) for ref in one.attachments)
-        return replace(row, content=Content(text, truncated, attached))
+        files = tuple(attached(ref) for ref in one.attachments)
+        return replace(row, content=Content(text, truncated, files))
 
     def _find(self, row: Row) -> int | None:
         names = _COPY.findall(row.content.text)
@@ -98,6 +102,30 @@ class Recall:
         return max(near, default=(0.0, None))[1]
 
 
+class RecallSent:
+    """Knows what the agent sent in the turns of one task; each of `told` once.
+
+    One turn of a task runs at a time, so no two runs' hooks were called in the same time. When a
+    message of the user was stored says nothing: it may have waited for its turn.
+    """
+
+    def __init__(self, told: Iterable[FileTold]) -> None:
+        """`told`: in its order, of each run."""
+        self._left = sorted(told, key=lambda one: one.began)
+
+    def __call__(self, rows: Iterable[Row]) -> Sequence[Part]:
+        """What the turn of these messages sent, in its order."""
+        times = [row.ts for row in rows if row.role != "user"]
+        at = bisect_right(self._left, max(times, default=0.0), key=lambda one: one.began)
+        found: list[Part] = []
+        while at and self._left[at - 1].until >= min(times):
+            at -= 1
+            one = self._left[at]
+            if any(one.began <= ts <= one.until for ts in times):
+                found.insert(0, self._left.pop(at).part)
+        return found
+
+
 def _says(content: Content, text: str) -> bool:
     """Whether the stored message is that text with Hermes' words around it, and no other in
     which the user names a copy, too."""
@@ -115,19 +143,6 @@ def _says(content: Content, text: str) -> bool:
 def _told(stored: str, one: Sent) -> str:
     """What the user wrote, and of nothing but speech what Hermes heard."""
     return one.text if one.text.strip() or not stored.startswith('"') else stored
-
-
-def _attachment(ref: AttachmentRef) -> HistoryAttachment:
-    kinds: dict[str, Literal["image", "audio"]] = {"image": "image", "audio": "audio"}
-    return HistoryAttachment(
-        kind=kinds.get(ref.media_type.partition("/")[0], "file"),
-        attachment_id=ref.attachment_id,
-        media_type=ref.media_type,
-        bytes=ref.bytes,
-        name=ref.name,
-        width=ref.width,
-        height=ref.height,
-    )
 
 
 def without_folders(text: str, marks: list[Mark], home: str) -> tuple[str, list[Mark]]:

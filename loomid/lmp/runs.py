@@ -133,6 +133,7 @@ class Runs:
             release=tuple(out.released),
             tasks=tuple(out.tasks),
             files=tuple(out.files),
+            told=tuple(out.told),
             merge=out.merge,
         )
 

@@ -38,7 +38,8 @@ class Start:
         self.parent: str | None = None
         self.known_at: float | None = None
         """Since when enough is known to begin."""
-        self._t = 0.0
+        self.t = 0.0
+        """When the turn began, on Hermes' clock."""
 
     @property
     def complete(self) -> bool:
@@ -54,7 +55,7 @@ class Start:
         """The turn began; False if that was known."""
         if self.text is not None:
             return False
-        self.known_at, self._t = out.at, out.t
+        self.known_at, self.t = out.at, out.t
         self.known(fact.session_id, fact.platform, fact.model, "")
         self.text, self.parent = fact.text, fact.parent_session_id or None
         key = fact.session_key
@@ -80,7 +81,7 @@ class Start:
             surface=self.platform,
             model=self.model,
             provider=self.provider,
-            started_at=self._t,
+            started_at=self.t,
             title=title(self.text or ""),
             prompt=prompt.text,
             origin=self.origin if self.origin is not None else UNSET,

@@ -19,7 +19,9 @@ from loomid.lmp.preview import Cut, cut, of_args
 from loomid.text import valid_json_text, valid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from loomid.lmp.history_frames import Part
 
 SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 _ASIDE = "[System:"
@@ -203,11 +205,16 @@ def begins(row: Row, older: Row | None) -> bool:
     return not (older.display == "hidden" and row.ts - older.ts < _TOGETHER_S)
 
 
-def turn_of(rows: Sequence[Row], turn_id: str, *, run_id: str | None = None) -> HistoryTurn:
-    """The turn that these messages are, oldest first. `run_id`: it may be that run, still live."""
+def turn_of(
+    rows: Sequence[Row], turn_id: str, *, run_id: str | None = None, sent: Iterable[Part] = ()
+) -> HistoryTurn:
+    """The turn that these messages are, oldest first. `run_id`: it may be that run, still live;
+    `sent`: what the agent sent in it."""
     story = _Story()
     for row in rows:
         story.take(row)
+    for part in sent:
+        story.parts.attach(part)
     first, running = rows[0], run_id is not None and not story.answered
     story.close(running=running)
     prompt = first.content if first.role == "user" and not first.display else Content()

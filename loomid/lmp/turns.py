@@ -105,6 +105,11 @@ class Turn:
             return self.last_at + OWN_SILENT_S
         return self.last_at if self.work.failure else self.last_at + RUNNING_EVERY_S
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """When the first of its hooks was called and when the newest, on Hermes' clock."""
+        return self.start.t, self.start.t if self.cause is None else self.cause[0]
+
     def stopped(self, keys: list[str], at: float) -> bool:
         """Whether it is over, as those are the keys whose agents run."""
         if not self.live or not self.run.begun or self.key is None or self.key in keys:

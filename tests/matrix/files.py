@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.matrix.past import turns_of
+from tests.matrix.past import KINDS as PARTS, live_run, turns_of
 from tests.matrix.rows import scenario
 from tests.support.samples import OGG, PDF, b64, png, sha256
+from tests.support.stored import common
 
 if TYPE_CHECKING:
+    from loomid.lmp.history_frames import Part
     from tests.matrix.world import Player
 
 KINDS = {"image/png": "image", "audio/ogg": "audio", "text/csv": "file"}
@@ -55,7 +58,9 @@ async def document_from_the_agent(player: Player) -> None:
         "media_type": "application/pdf",
         "bytes": len(PDF),
         "name": "report of today.pdf",
+        "part": sent.payload["part"],
     }
+    assert sent.payload["part"].startswith("attachment:")
     assert end.payload["text"].startswith("Here it is.")
     got = await player.request("attachment.get", attachment_id=sent.payload["attachment_id"])
     assert got.payload["data"] == b64(PDF)
@@ -100,3 +105,39 @@ async def history_of_files(player: Player) -> None:
     found = (await player.request("task.search", query="cache OR holiday OR table")).payload
     assert found["hits"]
     assert str(player.world.gateway.home) not in str(found["hits"])
+
+
+def told(parts: list[Part]) -> list[dict[str, Any]]:
+    """The parts as both the live events and history tell them, what was sent among them."""
+    return common(parts, *PARTS) + [msgspec.to_builtins(part) for part in files(parts)]
+
+
+def files(parts: list[Part]) -> list[Part]:
+    return [part for part in parts if part.kind == "attachment"]
+
+
+@scenario
+async def history_of_sent_files(player: Player) -> None:
+    """What the agent sent is in the turn of its run as it was told live, also when the same was
+    said before, and after a compression; a fork has it no more than Hermes."""
+    folder = player.world.gateway.folder / "user"
+    (folder / "a plan.pdf").write_bytes(PDF)
+    (folder / "chart.png").write_bytes(png(7, 5))
+    both = f"hand {folder}/a plan.pdf & {folder}/chart.png"
+    task_id, runs = None, []
+    for text, count in (("say 2", 0), (both, 2), (f"hand {folder}/chart.png", 1), (both, 2)):
+        started, _ = await player.play(text, task_id=task_id)
+        task_id = started.payload["task_id"]
+        runs.append(partial(live_run, player, started.payload["run_id"]))
+        await player.connection.wait_for(lambda: len(files(runs[-1]().parts())) == count)  # noqa: B023
+    live = [told(run().parts()) for run in runs]
+    assert [told(turn.parts) for turn in await turns_of(player, task_id)] == live
+    for view in ({"max_messages": 1}, {"view": "full"}):
+        assert [told(turn.parts) for turn in await turns_of(player, task_id, **view)] == live
+    after = player.mark()
+    await player.send("/compress", task_id=task_id, command=True)
+    await player.event("notification", after=after, category="result")
+    print(player.phone.got[after:])
+    turns = [turn for turn in await turns_of(player, task_id) if turn.summary is not True]
+    print([(t.prompt, t.session_id) for t in turns])
+    assert [told(turn.parts) for turn in turns] == live

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from loomid.lmp.history_frames import Part, PartAsk
-from loomid.lmp.parts import Parts, Said
+from loomid.lmp.parts import Parts, Said, attachment
 
 if TYPE_CHECKING:
     from loomid.lmp.payload import Payload
@@ -65,11 +65,8 @@ class LiveRun:
                 self._parts.tool(p.part, p.round, p.iteration, p.tool, p.preview, truncated=cut)
             case "run.tool_finished":
                 self._parts.tool_ended(p.part, ok=p.ok)
-            case "approval.required":
-                self._ask("approval", p.approval_id, p.part or None)
-            case "question.required":
-                part = self._newest_of(p.call_id) if p.call_id else None
-                self._ask("question", p.question_id, part)
+            case "approval.required" | "question.required":
+                self._asked(p)
             case "approval.resolved" | "question.resolved":
                 self._over(p)
             case "run.completed" | "run.failed":
@@ -79,6 +76,8 @@ class LiveRun:
                     self._end(ask, "cancelled")
             case "run.input":
                 self.inputs.append(p.text)
+            case "run.attachment":
+                self._parts.attach(attachment(p))
             case _:
                 pass
 
@@ -87,6 +86,13 @@ class LiveRun:
         name = f"tool:{call_id}"
         names = [part.part for part in self._parts.list()]
         return next((p for p in names[::-1] if p == name or p.startswith(f"{name}#")), None)
+
+    def _asked(self, p: Any) -> None:
+        if hasattr(p, "approval_id"):
+            self._ask("approval", p.approval_id, p.part or None)
+        else:
+            part = self._newest_of(p.call_id) if p.call_id else None
+            self._ask("question", p.question_id, part)
 
     def _ask(self, kind: Literal["approval", "question"], id_: str, part: str | None) -> None:
         known = part in [one.part for one in self._parts.list()]

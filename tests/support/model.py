@@ -16,7 +16,7 @@ these words:
     fail [CODE]       an HTTP error
     drop [N]          N words, then the connection breaks
     look              which images it is shown: media type and SHA-256 of each
-    hand PATH         a short answer that sends this file
+    hand PATH [& …]   a short answer that sends these files
 
 Anything else is echoed. Hermes' review of a conversation is answered with words, a note and a
 skill, both of their own for each message of the user. Requests without tools (titles and the
@@ -104,7 +104,7 @@ def _script(  # noqa: C901 - one arm a word
             yield from _words(_numbers(rest, 10)[0])
             yield "break", None
         case "hand":
-            yield "text", f"Here it is.\nMEDIA:{rest}"
+            yield "text", "\nMEDIA:".join(["Here it is.", *rest.split(" & ")])
 
 
 def _review(number: int) -> Iterator[Action]:
