@@ -64,6 +64,8 @@ _WITHOUT_NUL = r"replace(replace(replace({}, '\\', char(1)), '\u0000', '\ufffd')
 _ROLES = "messages.role IN ('user', 'assistant', 'tool')"
 SUMMARY = " OR ".join(f"messages.content LIKE '{begins}%'" for begins in SUMMARIES).join("()")
 """A condition: Hermes' summaries of what it compressed."""
+MERGED = "[PRIOR CONTEXT "
+"""So begins a message that Hermes has put its summary behind."""
 _NEEDED = {"messages": {"id", "session_id", "role", "content"}, "sessions": {"id", "started_at"}}
 
 
@@ -202,12 +204,14 @@ class Reader:
         )
         if row["first"] is None:
             return self.visible
-        # A copy keeps the time, and the text unless that of a tool was shortened.
+        # A copy keeps the time, and the text unless that of a tool was shortened or the summary
+        # was put behind it.
         return f"""{self.visible} AND NOT (messages.id > {row["first"]} AND {SUMMARY})
             AND NOT EXISTS (SELECT 1 FROM messages AS it WHERE it.session_id = messages.session_id
             AND it.timestamp = messages.timestamp AND it.id < messages.id
             AND it.role = messages.role AND (it.active = 1 OR it.compacted = 1)
-            AND (it.content IS messages.content OR it.tool_call_id = messages.tool_call_id)
+            AND (it.content IS messages.content OR it.tool_call_id = messages.tool_call_id
+            OR messages.content LIKE '{MERGED}%')
             AND it.tool_calls IS messages.tool_calls)"""  # noqa: S608 - our own names
 
     def tables(self) -> set[str]:

@@ -137,7 +137,5 @@ async def history_of_sent_files(player: Player) -> None:
     after = player.mark()
     await player.send("/compress", task_id=task_id, command=True)
     await player.event("notification", after=after, category="result")
-    print(player.phone.got[after:])
     turns = [turn for turn in await turns_of(player, task_id) if turn.summary is not True]
-    print([(t.prompt, t.session_id) for t in turns])
     assert [told(turn.parts) for turn in turns] == live
