@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from loomid.lmp import frames
+from loomid.lmp.file_frames import RunAttachment
 from loomid.lmp.frames import Event
 from loomid.lmp.text import Text
 
@@ -76,7 +77,7 @@ class _Text:
 class _Run:
     started: Event
     # In the order of first appearance: ("text", iteration, kind), ("tool", iteration, call_id),
-    # and what was said beside the stream: ("said", position, "").
+    # and what was said beside the stream, or sent: ("said", position, "").
     shown: dict[tuple[str, int, str], _Text | Event] = field(default_factory=dict)
 
     def events(self) -> Iterator[Event]:
@@ -139,7 +140,7 @@ class Projection:
                 run.shown[key] = _Text(event, Text(text), part)
                 if not text:
                     del run.shown[key]
-            case frames.RunInput() | frames.RunInterim(already_streamed=False):
+            case frames.RunInput() | frames.RunInterim(already_streamed=False) | RunAttachment():
                 run.shown["said", position, ""] = event
             case frames.RunToolStarted(iteration=iteration, call_id=call_id):
                 run.shown["tool", iteration, call_id] = event
@@ -158,7 +159,7 @@ class Projection:
 
     def snapshot(self) -> list[Event]:
         """The gateways, then each live run with its text and open tools (docs/protocol.md), and
-        with what nothing else in it tells: messages folded in, interims not streamed."""
+        with what nothing else in it tells: messages folded in, interims not streamed, files."""
         return [*self.gateways(), *(e for run in self._runs.values() for e in run.events())]
 
     def pending(self, *types: type[frames.Payload]) -> list[Placed]:

@@ -116,8 +116,10 @@ class RecallSent:
     def __call__(self, rows: Iterable[Row]) -> Sequence[Part]:
         """What the turn of these messages sent, in its order."""
         times = [row.ts for row in rows if row.role != "user"]
-        at = bisect_right(self._left, max(times, default=0.0), key=lambda one: one.began)
         found: list[Part] = []
+        if not times:
+            return found
+        at = bisect_right(self._left, max(times), key=lambda one: one.began)
         while at and self._left[at - 1].until >= min(times):
             at -= 1
             one = self._left[at]

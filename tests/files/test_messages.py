@@ -208,6 +208,7 @@ async def test_a_file_of_the_agent_belongs_to_its_run(side: Side, host: Host, tm
         "bytes": len(samples.PDF),
         "name": "report.pdf",
         "caption": "Here",
+        "part": sent["part"],
     }
     assert not path.exists(), "a copy made for us is removed"
     got = await get(side, sha256(samples.PDF), TABLET, task_id=started["task_id"])

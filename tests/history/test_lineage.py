@@ -160,6 +160,24 @@ def test_what_was_compressed_in_place_is_told_as_it_was(home: Home) -> None:
     assert all(turn.status == "completed" for turn in found)
 
 
+def test_a_message_that_the_summary_was_put_behind_is_told_once(home: Home) -> None:
+    """What a user writes in such words is told."""
+    home.session("s1", KEY)
+    for text in ("one", "two", "three"):
+        home.say(text)
+    compress(home, 2, 3)
+    merged = "[PRIOR CONTEXT — for reference only; not a new message]\n"
+    home.run(
+        f"""UPDATE messages SET content = '{merged}' || content || ? WHERE id =
+        (SELECT max(id) FROM messages WHERE role = 'assistant' AND active = 1) - 2""",
+        f"\n\n[END OF PRIOR CONTEXT — COMPACTION SUMMARY BELOW]\n\n{SUMMARY}",
+    )
+    home.say(f"{merged}four")
+    found = turns(home, KEY, "s1")
+    assert [turn.prompt for turn in found] == ["one", "two", "three", f"{merged}four"]
+    assert [part.text for turn in found for part in turn.parts] == ["ok"] * 4
+
+
 def test_a_summary_of_what_is_gone_is_told(home: Home) -> None:
     home.session("s1", KEY)
     home.message("user", SUMMARY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ from hypothesis import given, settings, strategies as st
 from msgspec import UNSET
 
 from loomid import wire
-from loomid.lmp.facts import Arrival, Tick
+from loomid.lmp import ids
+from loomid.lmp.facts import Arrival, FileTaken, Tick
+from loomid.lmp.file_frames import AttachmentRef
 from loomid.lmp.frames import Event
 from loomid.lmp.payload import Payload
 from loomid.lmp.projection import Projection
-from tests.support.folding import Driver
+from loomid.lmp.recalled import RecallSent
+from tests.support.folding import KEY as SECRET, Driver
 from tests.support.stored import common, history, stored, told
 from tests.support.traces import RELEASES, replay
 from tests.support.turns import (
@@ -28,6 +32,7 @@ from tests.support.turns import (
 )
 
 TURN = "s1:s1:t1"
+REF = AttachmentRef(attachment_id="att_1", media_type="image/png", bytes=9, name="a.png", width=3)
 
 
 def live(script: Script, data: st.DataObject, up: Any) -> list[Event]:
@@ -54,6 +59,45 @@ def test_live_and_history_are_the_same(script: Script, data: st.DataObject) -> N
 def test_without_stream_hooks_too(script: Script, data: st.DataObject) -> None:
     run, turn = told(live(script, data, EDITS_UP)), history(stored(script))
     check_same(run.parts(), turn, whole=script.status == "completed")
+
+
+@settings(max_examples=100, deadline=None)
+@given(turns(), turns("s1:s1:t2"), st.data())
+def test_what_was_sent_is_the_same(first: Script, second: Script, data: st.DataObject) -> None:
+    """Whenever it was sent and taken in, it is of its own run, live and in history."""
+    driver = Driver()
+    driver.fact(STREAM_UP)
+    stored_rows = []
+    for number, script in enumerate((first, second)):
+        order = data.draw(orders(script, t0=driver.now))
+        began = next(at for at, fact in order if type(fact) is wire.TurnStarted)
+        stored_rows.append([replace(row, ts=began) for row in stored(script)])
+        send(driver, data, order, number)
+    recall = RecallSent([one for outcome in driver.outcomes for one in outcome.told])
+    kept = [history(rows, sent=recall(rows)) for rows in reversed(stored_rows)][::-1]
+    for script, turn, rows in zip((first, second), kept, stored_rows, strict=True):
+        run_id = ids.run_id(SECRET, "gw", script.turn_id)
+        run = told(event for event in driver.events if event.run_id == run_id)
+        sent = [part for part in run.parts() if part.kind == "attachment"]
+        known = any(row.role != "user" for row in rows)
+        assert turn.parts[len(turn.parts) - len(sent) :] == sent if known else not turn.parts
+
+
+def send(driver: Driver, data: st.DataObject, order: list[Any], number: int) -> None:
+    """A turn in this order; files are sent in its midst and after its end."""
+    points = data.draw(st.lists(st.integers(1, len(order)), max_size=3))
+    taken = data.draw(st.permutations(range(len(points))))
+    for at, arrival in enumerate(numbered(order, first=1_000 * number + 1), 1):
+        driver.take(arrival)
+        driver.now = max(driver.now, arrival.at)
+        for file in (n for n, point in enumerate(points) if point == at):
+            where = ("/f", "") if file else ("", "https://example.org/a")
+            name = f"out-{number}-{file}"
+            fact = wire.FileSent("chat", KEY, name, *where, name, "", None, None, ours=True)
+            driver.fact(fact, n=1_000 * number + 500 + file)
+    for file in taken:
+        driver.fact(FileTaken(f"out-{number}-{file}", REF, None), dt=data.draw(st.floats(0.0, 4.0)))
+    driver.wait(40.0)
 
 
 def check_same(parts: list[Any], turn: Any, *, whole: bool) -> None:

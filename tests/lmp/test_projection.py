@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loomid.lmp import frames
+from loomid.lmp.file_frames import RunAttachment
 from loomid.lmp.frames import Event
 from loomid.lmp.projection import Projection
 from tests.support.log import (
@@ -85,6 +86,11 @@ def test_what_was_said_beside_the_stream_stays_where_it_was_said():
     def interim(text: str, *, streamed: bool) -> Event:
         return event(frames.RunInterim(run_id="run_1", text=text, already_streamed=streamed))
 
+    sent = event(
+        RunAttachment(
+            task_id="task_1", run_id="run_1", attachment_id=None, media_type="", bytes=0, name="a"
+        )
+    )
     inputs = [event(frames.RunInput(run_id="run_1", text=text)) for text in ("and?", "more")]
     alone = interim("by itself", streamed=False)
     projection = project(
@@ -95,13 +101,15 @@ def test_what_was_said_beside_the_stream_stays_where_it_was_said():
         inputs[0],
         tool_finished("c1"),
         inputs[1],
+        sent,
         alone,
         delta("cd", iteration=2),
     )
     shown = projection.snapshot()
-    assert [shown[2], shown[3], shown[4]] == [*inputs, alone]
+    assert shown[2:6] == [*inputs, sent, alone]
     assert [one.type for one in shown] == [
-        *("run.started", "run.delta", "run.input", "run.input", "run.interim", "run.delta")
+        *("run.started", "run.delta", "run.input", "run.input"),
+        *("run.attachment", "run.interim", "run.delta"),
     ]
 
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from loomid.lmp.file_frames import AttachmentRef
-from loomid.lmp.recalled import VOICE_S, Recall, Sent, without_folders
+from loomid.lmp.folding import FileTold
+from loomid.lmp.history_frames import Part
+from loomid.lmp.recalled import VOICE_S, Recall, RecallSent, Sent, without_folders
 from loomid.lmp.stored import Row, content_of
 
 GOLDEN = Path(__file__).parents[1] / "data/golden"
@@ -159,3 +161,61 @@ def unmarked(text: str) -> tuple[str, list[tuple[int, int]]]:
         text = text.replace("<", "", 1).replace(">", "", 1)
         marks.append((begin, end))
     return text, marks
+
+
+# ── what the agent sent ─────────────────────────────────────────────────────
+
+
+def file(name: str, began: float, until: float) -> FileTold:
+    return FileTold("task", began, until, Part(part=name, kind="attachment"))
+
+
+def recalled(told: list[FileTold], *turns: list[tuple[str, float]]) -> list[list[str]]:
+    """What each of these turns sent, oldest first; (role, time) of their messages."""
+    recall = RecallSent(told)
+    found = [recall([row("", ts, role=role) for role, ts in turn]) for turn in reversed(turns)]
+    return [[part.part for part in parts] for parts in reversed(found)]
+
+
+USER, SAYS, TOOL = "user", "assistant", "tool"
+
+
+def test_what_was_sent_is_of_the_turn_that_stored_something_meanwhile() -> None:
+    told = [file("a", 10, 12), file("b", 10, 15), file("c", 20, 25), file("d", 30, 35)]
+    turns = [
+        [(USER, 1.0), (SAYS, 2.0)],
+        [(USER, 10.1), (SAYS, 11.0), (TOOL, 12.0), (SAYS, 14.9)],
+        [(USER, 13.0), (SAYS, 25.0)],
+    ]
+    assert recalled(told, *turns) == [[], ["a", "b"], ["c"]]
+
+
+def test_when_a_message_came_says_nothing_of_what_was_sent() -> None:
+    """It may have waited while another turn ran; of one without an answer nothing is known."""
+    told = [file("a", 10, 20), file("b", 30, 40)]
+    assert recalled(told, [(USER, 12.0)], [(USER, 15.0), (SAYS, 35.0)]) == [[], ["b"]]
+
+
+def test_each_is_told_once() -> None:
+    told = [file("a", 10, 20)]
+    assert recalled(told, [(USER, 9.0), (SAYS, 12.0)], [(USER, 13.0), (SAYS, 14.0)]) == [[], ["a"]]
+
+
+def test_in_whatever_order_sessions_are_told() -> None:
+    """One that was gone back to is told before one that began later."""
+    told = [file("late", 30, 40), file("a", 10, 20)]
+    assert recalled(told, [(SAYS, 35.0)], [(SAYS, 15.0)]) == [["late"], ["a"]]
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 100), max_size=4), max_size=6),
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 30)), max_size=6),
+)
+def test_nothing_is_guessed(turns: list[list[float]], spans: list[tuple[float, float]]) -> None:
+    told = [file(str(n), began, began + took) for n, (began, took) in enumerate(spans)]
+    found = recalled(told, *([(SAYS, ts) for ts in turn] for turn in turns))
+    names = [name for parts in found for name in parts]
+    assert len(names) == len(set(names))
+    for turn, parts in zip(turns, found, strict=True):
+        for one in (told[int(name)] for name in parts):
+            assert any(one.began <= ts <= one.until for ts in turn)

@@ -92,9 +92,9 @@ def _row(
     )
 
 
-def history(rows: list[Row]) -> HistoryTurn:
-    """The turn that these messages are."""
-    return turn_of(rows, "turn_1")
+def history(rows: list[Row], sent: Iterable[Part] = ()) -> HistoryTurn:
+    """The turn that these messages are, and what was sent in it."""
+    return turn_of(rows, "turn_1", sent=sent)
 
 
 def told(events: Iterable[Event]) -> LiveRun:

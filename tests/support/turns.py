@@ -211,10 +211,12 @@ def orders(
     return [(at, fact) for at, _, fact in sorted(timed, key=lambda row: row[:2])]
 
 
-def numbered(timed: list[tuple[float, Any]], *, boot: str = "boot") -> list[Arrival]:
-    """As arrivals of one boot."""
+def numbered(
+    timed: list[tuple[float, Any]], *, boot: str = "boot", first: int = 1
+) -> list[Arrival]:
+    """As arrivals of one boot, from that number on."""
     local = "loomid.lmp.facts"
     return [
         Arrival("gw", boot, 0 if type(fact).__module__ == local else n, at, at, fact)
-        for n, (at, fact) in enumerate(timed, start=1)
+        for n, (at, fact) in enumerate(timed, start=first)
     ]
