@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from tests.matrix.checks import check_run
+from tests.matrix.files import sending, told
+from tests.matrix.past import live_run, turns_of
 from tests.matrix.scenarios import words
 from tests.matrix.world import Player, World
 from tests.support.phone import Phone
+from tests.support.samples import PDF
 
 DELTAS = 2_000
 
@@ -46,6 +49,29 @@ async def test_loomid_killed_in_mid_run(world: World) -> None:
         _, after = await player.play("say 3", task_id=again.payload["task_id"])
         assert after.payload["status"] == "completed"
         assert len(phone.events("run.started")) == 2
+
+
+async def test_what_was_sent_is_in_history_after_a_kill(world: World) -> None:
+    """Also what Hermes sent while there was no loomid."""
+    phone = await pair(world)
+    path, other = (world.gateway.folder / "user" / name for name in ("plan.pdf", "other.pdf"))
+    path.write_bytes(PDF)
+    other.write_bytes(PDF)
+    async with phone.connect() as connection:
+        player = Player(world, phone, connection)
+        await player.online()
+        task_id, first = await sending(player, f"hand {path} & {other}", 2, None)
+        request_id, _ = await player.send(f"hand {path}", task_id=task_id)
+        await asyncio.to_thread(world.daemon.kill)
+    await asyncio.to_thread(world.daemon.start)
+    async with phone.connect() as connection:
+        player = Player(world, phone, connection)
+        run_id = (await player.started(request_id)).payload["run_id"]
+        await player.ended(run_id)
+        await player.event("run.attachment", run_id=run_id)
+        live = [first, told(live_run(player, run_id).parts())]
+        assert [len(parts) for parts in live] == [3, 2], "a text, and what was sent"
+        assert [told(turn.parts) for turn in await turns_of(player, task_id)] == live
 
 
 async def test_gateway_killed_in_mid_run(world: World) -> None:

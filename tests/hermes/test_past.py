@@ -8,6 +8,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from loomid import hermesdb, lineage, pages
+from loomid.lmp.folding import FileTold
+from loomid.lmp.history_frames import Part
 from loomid.pages import Page, Wanted
 from tests.support.hermes_home import Home
 
@@ -50,12 +52,22 @@ def test_what_hermes_compresses_in_place_is_told_as_it_was(release: Release, fol
 
     def work(reader: Reader) -> Page:
         sessions = lineage.of_task(reader, None, "s1")
-        wanted = Wanted(100, 10**6, full=False)
+        answers = reader.rows(
+            """SELECT content, min(timestamp) AS ts FROM messages WHERE content GLOB 'a[0-9]'
+            GROUP BY content ORDER BY ts"""
+        )
+        sent = [
+            FileTold("t", row["ts"], row["ts"], Part(part=row["content"], kind="attachment"))
+            for row in answers
+        ]
+        wanted = Wanted(100, 10**6, full=False, handed=sent)
         return pages.read(reader, sessions, None, wanted, lambda s, n: f"{s}/{n}", None)
 
     turns = hermesdb.read(folder, work).turns
     assert [turn.prompt for turn in turns] == [f"q{number}" for number in range(8)]
-    assert [turn.parts[0].text for turn in turns] == [f"a{number}" for number in range(8)]
+    answers = [f"a{number}" for number in range(8)]
+    assert [turn.parts[0].text for turn in turns] == answers
+    assert [[part.part for part in turn.parts[1:]] for turn in turns] == [[one] for one in answers]
 
 
 def test_the_schema_that_tests_use_is_the_releases_own(release: Release, folder: Path) -> None:
