@@ -50,8 +50,8 @@ class FileSeen:
 
 @dataclass(frozen=True)
 class FileTold:
-    """A file that the agent sent was told as a part of its run, for the history of that. The
-    run's hooks until then came in this time, on Hermes' clock."""
+    """A file that the agent sent was told as a part of its run, for the history of that. In this
+    time, on Hermes' clock, the run's hooks were called until then."""
 
     task_id: str
     began: float

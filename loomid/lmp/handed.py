@@ -37,6 +37,8 @@ class _Waiting:
     task_id: str | None
     turn: Turn | None
     """It is remembered until then."""
+    until: float
+    """When it was sent, if the turn was not over then: so long it went on at least."""
 
     @property
     def run_id(self) -> str | None:
@@ -62,7 +64,8 @@ class Handed:
         turn = begun[0] if begun else None
         host, key = self._host, fact.session_key
         task_id = ids.task_id(host.key, host.gateway_id, key) if key else None
-        one = _Waiting(fact, task_id, turn)
+        goes_on = turn is not None and turn.ending is None
+        one = _Waiting(fact, task_id, turn, out.t if goes_on else 0.0)
         if fact.message_id in self._waiting:
             host.dropped["duplicate"] += 1
         elif not fact.path:
@@ -121,8 +124,9 @@ class Handed:
         def event(then: Folding) -> None:
             then.emit(payload, task_id=one.task_id, run_id=one.run_id)
             if sender is not None and len(fact.url) <= URL_CHARS:
-                part = attachment(payload)
-                then.told.append(FileTold(sender.run.task_id, *sender.span, part))
+                began, until = sender.span
+                part, until = attachment(payload), max(until, one.until)
+                then.told.append(FileTold(sender.run.task_id, began, until, part))
 
         if turn is None:
             event(out)

@@ -46,7 +46,7 @@ async def test_it_offers_whatever_a_gateway_can(tmp_path: Path) -> None:
         assert 0 < told["disk_free"] <= told["disk_total"]
 
 
-@pytest.mark.parametrize("word", ["hello", "tool", "think", "danger", "ask", "fail"])
+@pytest.mark.parametrize("word", ["hello", "tool", "think", "danger", "ask", "file", "fail"])
 async def test_a_run_has_the_same_parts_live_and_later(tmp_path: Path, word: str) -> None:
     async with an_app(tmp_path) as (phone, c):
         task = await send(c, "r1", word)
@@ -60,6 +60,8 @@ async def test_a_run_has_the_same_parts_live_and_later(tmp_path: Path, word: str
             body = {"question_id": question["question_id"], "answers": answers}
             await ask(c, "question.answer", "r2", **body)
         ended = await c.wait_type("run.failed" if word == "fail" else "run.completed")
+        if word == "file":
+            await c.wait_type("run.attachment")
         (turn,) = (await ask(c, "task.history", "r3", task_id=task))["turns"]
         assert turn["prompt"] == word
         if word == "fail":
@@ -67,7 +69,8 @@ async def test_a_run_has_the_same_parts_live_and_later(tmp_path: Path, word: str
             return
         live = {frame.payload["part"] for frame in phone.events() if "part" in frame.payload}
         assert {part["part"] for part in turn["parts"]} == live
-        assert turn["parts"][-1]["text"] == ended.payload["text"]
+        said = [part["text"] for part in turn["parts"] if part["kind"] == "text"]
+        assert said[-1] == ended.payload["text"]
         assert turn["status"] == "completed"
         tools = [
             (f.payload["part"], "completed" if f.payload["ok"] else "failed")

@@ -287,3 +287,22 @@ def test_arrivals_are_folded_again_to_the_same_parts() -> None:
         events += runs.fold(Arrival("gw", "boot", n, now, now, fact)).events
     events += runs.fold(Arrival("gw", "", 0, now + 1, now + 1, Tick())).events
     assert [e.payload.part for e in events if e.type == "run.tool_started"] == ["tool:call_0#3"]
+
+
+def test_until_when_a_run_is_known_to_have_gone_on() -> None:
+    """By its hooks; by what it sends, until it is over."""
+    driver = Driver()
+    begun(driver)
+    began = driver.now
+    driver.fact(wire.ApiEnded(TURN, 1, "stop", "so"), dt=1.0)
+    driver.fact(link("out-1"), dt=1.0)
+    driver.fact(wire.TurnEnded(TURN, "s1", True, False, False, "text_response"), dt=1.0)
+    driver.fact(link("out-2"), dt=1.0)
+    driver.wait(5.0)
+    spans = [(one.began, one.until) for outcome in driver.outcomes for one in outcome.told]
+    assert spans == [(began, began + 2.0), (began, began + 3.0)]
+
+
+def link(name: str) -> wire.FileSent:
+    where = "", "https://example.org/a"
+    return wire.FileSent("chat", KEY, name, *where, "", "", None, None, ours=False)
