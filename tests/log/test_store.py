@@ -16,6 +16,10 @@ import pytest
 
 from loomid.database import MIGRATIONS
 from loomid.errors import BusyError, StateError
+from loomid.lmp.folding import FileTold
+from loomid.lmp.history_frames import Part
+from loomid.rows import Rows
+from loomid.sentindex import SentIndex
 from loomid.store import Store
 from tests.support.log import open_log, push
 
@@ -54,6 +58,19 @@ async def test_a_migration_that_stopped_half_way_is_done_again(
     monkeypatch.setattr("loomid.database.MIGRATIONS", (*MIGRATIONS, broken[-1][:1]))
     async with await Store.open(path, time.time):
         pass
+
+
+async def test_what_was_sent_is_noted_once(path: Path):
+    """Another attempt at the same batch changes nothing."""
+    told = [
+        FileTold("task_1", 1.0, 2.0, Part(part=f"attachment:{n}", kind="attachment"))
+        for n in range(2)
+    ]
+    async with await Store.open(path, time.time) as store:
+        for _ in range(2):
+            await store.append(Rows(told=told))
+        assert await SentIndex(store).handed("task_1") == told
+        assert await SentIndex(store).handed("task_2") == []
 
 
 def overwrite(path: Path, whole: bytes, first: int, last: int) -> None:
