@@ -1,7 +1,8 @@
 """Messages that came with files, told in history as they were told live.
 
-Hermes stores the user's text with what it writes around it for the model: notes of where its
-copies of the files lie, what it heard in them (docs/hermes-support.md, Files).
+Hermes stores the user's text with what is written around it for the model: notes of where its
+copies of the files lie, what it heard in them, and what short documents say
+(docs/hermes-support.md, Files).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _COPY = re.compile(r"(?:doc|img|audio|video)_[0-9a-f]{12}")
 _FOLDERS = ("documents", "images", "audio", "videos")
-_IMAGES = "\n\n[Image attached at: "
-"""So goes on what Hermes writes behind the text."""
+_BEHIND = ("\n\n[Image attached at: ", "\n\n[Content of ")
+"""So goes on what Hermes, and the plugin (hermes_shim/files.py), write behind the text."""
 _VOICE = ('"', "[voice message", "[The user sent a voice message")
 """So begins what Hermes writes of speech; where it understood it, without naming its copy."""
 _NOTES = ("[", '"')
@@ -103,12 +104,14 @@ def _says(content: Content, text: str) -> bool:
     which the user names a copy, too."""
     noted = content.text.startswith(_NOTES)
     if not text.strip():
-        return not content.truncated and (noted or content.text.startswith(_ASKED))
-    as_kept, after = {text, text.strip(), text.lstrip(), text.rstrip()}, _IMAGES
+        whole = not content.truncated or f"]{_BEHIND[1]}" in content.text
+        return whole and (noted or content.text.startswith(_ASKED))
+    as_kept, behind = {text, text.strip(), text.lstrip(), text.rstrip()}, _BEHIND
     if content.truncated:
-        as_kept, after = {each[:_HEAD] for each in as_kept}, ""
-    within = f"\n\n{content.text}{after}"
-    places = [within.find(f"\n\n{each}{after}") for each in as_kept]  # as by release and way
+        as_kept, behind = {each[:_HEAD] for each in as_kept}, ("",)
+    within = f"\n\n{content.text}{behind[0]}"
+    # As by release and way.
+    places = [within.find(f"\n\n{each}{then}") for each in as_kept for then in behind]
     return 0 in places or (noted and max(places) > 0)
 
 
