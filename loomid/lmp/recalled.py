@@ -11,15 +11,18 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import UNSET
+
 from loomid.lmp.history_frames import HistoryAttachment
-from loomid.lmp.preview import cut
+from loomid.lmp.preview import cut, line, title
+from loomid.lmp.query import window
 from loomid.lmp.stored import Content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loomid.lmp.file_frames import AttachmentRef
-    from loomid.lmp.query import Mark
+    from loomid.lmp.query import Mark, Term
     from loomid.lmp.stored import Row
 
 _COPY = re.compile(r"(?:doc|img|audio|video)_[0-9a-f]{12}")
@@ -82,12 +85,13 @@ class Recall:
         return replace(row, content=Content(text, truncated, attached))
 
     def _find(self, row: Row) -> int | None:
-        names = _COPY.findall(row.content.text)
+        text = row.content.text  # a document may name any
+        names = _COPY.findall(text.partition(_BEHIND[1])[0]) or _COPY.findall(text)
         named = (self._by_copy.get(name) for name in names)
         for number in named:
             if number in self._left and _says(row.content, self._left[number].text):
                 return number
-        if names or not row.content.text.startswith(_VOICE):
+        if names or not text.startswith(_VOICE):
             return None
         near = (
             (one.at, number)
@@ -107,9 +111,9 @@ def _says(content: Content, text: str) -> bool:
         whole = not content.truncated or f"]{_BEHIND[1]}" in content.text
         return whole and (noted or content.text.startswith(_ASKED))
     as_kept, behind = {text, text.strip(), text.lstrip(), text.rstrip()}, _BEHIND
+    within = f"\n\n{content.text}{_BEHIND[0]}"
     if content.truncated:
-        as_kept, behind = {each[:_HEAD] for each in as_kept}, ("",)
-    within = f"\n\n{content.text}{behind[0]}"
+        as_kept, behind = {each[:_HEAD] for each in as_kept}, ("", "")
     # As by release and way.
     places = [within.find(f"\n\n{each}{then}") for each in as_kept for then in behind]
     return 0 in places or (noted and max(places) > 0)
@@ -131,6 +135,40 @@ def _attachment(ref: AttachmentRef) -> HistoryAttachment:
         width=ref.width,
         height=ref.height,
     )
+
+
+# ── in lists and among what was found ───────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A stored message, and as it was sent."""
+
+    stored: str
+    content: Content
+
+    @property
+    def words(self) -> str:
+        """What the user wrote; of nothing, what the files are called."""
+        names = (one.name for one in self.content.attachments if one.name is not UNSET)
+        return self.content.text if self.content.text.strip() else ", ".join(names)
+
+    @property
+    def preview(self) -> str:
+        """Of a session that begins with it, as Hermes' list shows such."""
+        return line(self.words)
+
+    def title(self, told: str) -> str:
+        """A session's title; one that Hermes made of the message, of the user's words instead."""
+        first = " ".join(title(self.stored, len(self.stored)).split())
+        made = told == first or (told.endswith("…") and first.startswith(told[:-1]))
+        return title(self.words) if made else told
+
+    def snippet(self, terms: list[Term]) -> tuple[str, list[Mark]]:
+        """What was found in it: in the user's words, else in a document."""
+        _, begins, read = self.stored.partition(_BEHIND[1])
+        shown = [window(text, terms) for text in (self.words, begins.strip() + read)]
+        return next((each for each in shown if each[1]), shown[0])
 
 
 def without_folders(text: str, marks: list[Mark], home: str) -> tuple[str, list[Mark]]:
