@@ -108,7 +108,7 @@ def _says(content: Content, text: str) -> bool:
     which the user names a copy, too."""
     noted = content.text.startswith(_NOTES)
     if not text.strip():
-        whole = not content.truncated or f"]{_BEHIND[1]}" in content.text
+        whole = not content.truncated or _BEHIND[1] in content.text
         return whole and (noted or content.text.startswith(_ASKED))
     as_kept, behind = {text, text.strip(), text.lstrip(), text.rstrip()}, _BEHIND
     within = f"\n\n{content.text}{_BEHIND[0]}"
@@ -167,7 +167,7 @@ class Own:
     def snippet(self, terms: list[Term]) -> tuple[str, list[Mark]]:
         """What was found in it: in the user's words, else in a document."""
         _, begins, read = self.stored.partition(_BEHIND[1])
-        shown = [window(text, terms) for text in (self.words, begins.strip() + read)]
+        shown = [window(text, terms) for text in (self.words, begins.lstrip() + read)]
         return next((each for each in shown if each[1]), shown[0])
 
 
