@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.context_references import parse_context_references
+from agent.context_references import REFERENCE_PATTERN
 from gateway.platforms import base
 from gateway.platforms.base import MessageType, SendResult
 from hermes_constants import get_hermes_home
@@ -42,7 +42,7 @@ def cached(path: str, name: str, media_type: str) -> tuple[str, str, str]:
     if textual and len(data) <= INLINE_BYTES:
         with suppress(UnicodeDecodeError):
             # Hermes would follow references in it: to files, to addresses.
-            if "\0" not in (text := data.decode()) and not parse_context_references(text):
+            if "\0" not in (text := data.decode()) and not REFERENCE_PATTERN.search(text):
                 return copy, "text/plain", f"[Content of {name}]:\n{text}"
     # Of text/… it would say that the content is below.
     return copy, media_type.replace("text/", "application/x-", 1), ""
