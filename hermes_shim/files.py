@@ -136,6 +136,6 @@ class Files:
             with suppress(OSError, shutil.Error):
                 copy = await asyncio.to_thread(handed, path, message_id)
         said = {"chat_id": chat_id, "path": copy or path, "ours": bool(copy), "url": url}
-        said |= {"name": name or Path(path).name, "caption": caption, "reply_to": reply_to}
-        self._tell("file.sent", self._source(chat_id), message_id, metadata=plain(metadata), **said)
+        more = {"name": name or Path(path).name, "reply_to": reply_to, "metadata": plain(metadata)}
+        self._tell("file.sent", self._source(chat_id), message_id, caption=caption, **said, **more)
         return SendResult(success=True, message_id=message_id)
