@@ -106,10 +106,8 @@ class Files:
     async def send_video(self, chat_id: str, video_path: str, *args: Any, **kw: Any) -> Any:
         return await self._hand(chat_id, video_path, *args, **kw)
 
-    async def send_document(
-        self, chat_id: str, file_path: str, caption: Any = None, file_name: Any = None, **kw: Any
-    ) -> Any:
-        return await self._hand(chat_id, file_path, caption, name=file_name, **kw)
+    async def send_document(self, chat_id: str, file_path: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, file_path, *args, **kw)
 
     async def send_image(self, chat_id: str, image_url: str, *args: Any, **kw: Any) -> Any:
         return await self._hand(chat_id, "", *args, url=image_url, **kw)
@@ -125,7 +123,7 @@ class Files:
         reply_to: Any = None,
         metadata: Any = None,
         *,
-        name: Any = None,
+        file_name: Any = None,
         url: str = "",
         **_: Any,
     ) -> Any:
@@ -136,6 +134,7 @@ class Files:
             with suppress(OSError, shutil.Error):
                 copy = await asyncio.to_thread(handed, path, message_id)
         said = {"chat_id": chat_id, "path": copy or path, "ours": bool(copy), "url": url}
-        more = {"name": name or Path(path).name, "reply_to": reply_to, "metadata": plain(metadata)}
-        self._tell("file.sent", self._source(chat_id), message_id, caption=caption, **said, **more)
+        name, metadata = file_name or Path(path).name, plain(metadata)
+        more = {"name": name, "caption": caption, "reply_to": reply_to, "metadata": metadata}
+        self._tell("file.sent", self._source(chat_id), message_id, **said, **more)
         return SendResult(success=True, message_id=message_id)
