@@ -243,7 +243,8 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         if source.platform == self.platform:
             busy = self._key(source) in self._active_sessions
             self._tell("injected", source, message_id, text=text, mode=mode, busy=busy, **origin)
-        event = MessageEvent(text=text, source=source, message_id=message_id, **(media or {}))
+        read = {"text": text, **(media or {})}  # there may be more than the user wrote
+        event = MessageEvent(source=source, message_id=message_id, **read)
         event.ordered = text if mode == "command" else None
         return self.spoken(event)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agent.context_references import REFERENCE_PATTERN
 from gateway.platforms import base
 from gateway.platforms.base import MessageType, SendResult
 from hermes_constants import get_hermes_home
@@ -21,6 +22,7 @@ from .wire import Message, log
 # Of copies that loomid has not fetched: the newest, so many of so many bytes at most.
 COPIES, COPIES_BYTES = 64, 1 << 30
 SPARE_BYTES = 16 << 20  # of the disk, which files leave to loomid's database
+INLINE_BYTES = 100 << 10  # of a text, which Hermes' own adapters give the model to read at once
 CACHES = {
     "image": base.cache_image_from_bytes,
     "audio": base.cache_audio_from_bytes,
@@ -28,12 +30,22 @@ CACHES = {
 }
 
 
-def cached(path: str, name: str, media_type: str) -> str:
-    """Where Hermes keeps its copy of a file of loomid's: there its tools may read."""
+def cached(path: str, name: str, media_type: str) -> tuple[str, str, str]:
+    """Where Hermes keeps its copy of a file of loomid's: there its tools may read; as what type;
+    and what of it the model reads at once: a short text, as from Hermes' own adapters."""
     data, cache = Path(path).read_bytes(), CACHES.get(media_type.partition("/")[0])
-    if cache is None:
-        return str(base.cache_document_from_bytes(data, name))
-    return str(cache(data, Path(name).suffix))
+    suffix = Path(name).suffix.lower()
+    if cache is not None:
+        return str(cache(data, suffix)), media_type, ""
+    copy = str(base.cache_document_from_bytes(data, name))
+    textual = media_type.startswith("text/") or suffix in base._TEXT_INJECT_EXTENSIONS
+    if textual and len(data) <= INLINE_BYTES:
+        with suppress(UnicodeDecodeError):
+            # Hermes would follow references in it: to files, to addresses.
+            if "\0" not in (text := data.decode()) and not REFERENCE_PATTERN.search(text):
+                return copy, "text/plain", f"[Content of {name}]:\n{text}"
+    # Of text/… it would say that the content is below.
+    return copy, media_type.replace("text/", "application/x-", 1), ""
 
 
 def handed(path: str, message_id: str) -> str:
@@ -71,17 +83,19 @@ class Files:
     _tell: Any
 
     async def _op_inject_files(
-        self, _id: str, files: list[Message], message_type: str, **message: Any
+        self, _id: str, files: list[Message], message_type: str, text: str, **message: Any
     ) -> Any:
         try:
-            paths = [await asyncio.to_thread(cached, **file) for file in files]
+            kept = [await asyncio.to_thread(cached, **file) for file in files]
         except (OSError, ValueError) as error:
             log.warning("loomi: Hermes does not take a file: %s", type(error).__name__)
             return {"error": "bad_file"}
-        types = [file["media_type"] for file in files]
-        media = {"media_urls": paths, "media_types": types}
+        paths, types, texts = map(list, zip(*kept, strict=True))
+        # The contents behind the user's words, so that loomid knows these again.
+        read = "\n\n".join(filter(None, [text, *texts]))
+        media = {"media_urls": paths, "media_types": types, "text": read}
         media["message_type"] = MessageType(message_type)
-        return await self._op_inject(_id, media=media, **message)
+        return await self._op_inject(_id, text=text, media=media, **message)
 
     async def send_image_file(self, chat_id: str, image_path: str, *args: Any, **kw: Any) -> Any:
         return await self._hand(chat_id, image_path, *args, **kw)
@@ -92,16 +106,8 @@ class Files:
     async def send_video(self, chat_id: str, video_path: str, *args: Any, **kw: Any) -> Any:
         return await self._hand(chat_id, video_path, *args, **kw)
 
-    async def send_document(
-        self,
-        chat_id: str,
-        file_path: str,
-        caption: Any = None,
-        file_name: Any = None,
-        *args: Any,
-        **kw: Any,
-    ) -> Any:
-        return await self._hand(chat_id, file_path, caption, *args, name=file_name, **kw)
+    async def send_document(self, chat_id: str, file_path: str, *args: Any, **kw: Any) -> Any:
+        return await self._hand(chat_id, file_path, *args, **kw)
 
     async def send_image(self, chat_id: str, image_url: str, *args: Any, **kw: Any) -> Any:
         return await self._hand(chat_id, "", *args, url=image_url, **kw)
@@ -117,7 +123,7 @@ class Files:
         reply_to: Any = None,
         metadata: Any = None,
         *,
-        name: Any = None,
+        file_name: Any = None,
         url: str = "",
         **_: Any,
     ) -> Any:
@@ -128,9 +134,7 @@ class Files:
             with suppress(OSError, shutil.Error):
                 copy = await asyncio.to_thread(handed, path, message_id)
         said = {"chat_id": chat_id, "path": copy or path, "ours": bool(copy), "url": url}
-        said["name"] = name or Path(path).name
-        said["caption"] = caption
-        said["reply_to"] = reply_to
-        said["metadata"] = plain(metadata)
-        self._tell("file.sent", self._source(chat_id), message_id, **said)
+        name, metadata = file_name or Path(path).name, plain(metadata)
+        more = {"name": name, "caption": caption, "reply_to": reply_to, "metadata": metadata}
+        self._tell("file.sent", self._source(chat_id), message_id, **said, **more)
         return SendResult(success=True, message_id=message_id)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from loomid import lineage, pages, stats
 from loomid.errors import GatewayError, NotPermitted
 from loomid.hermesdb import BUSY, HermesDb
 from loomid.lmp import cursors, ids, query, recalled
+from loomid.lmp.frames import TaskList
 from loomid.lmp.history_frames import (
     LEAST_BYTES,
     Hit,
@@ -25,21 +27,29 @@ from loomid.lmp.history_frames import (
     TaskStatsResult,
 )
 from loomid.lmp.payload import given
+from loomid.ownwords import openings, retold
 from loomid.pages import Before, Page, Wanted
 from loomid.search import merged, search
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from loomid.commands import Query
     from loomid.controls import Controls
     from loomid.errors import PhoneError
     from loomid.gateway import Gateways
     from loomid.hermesdb import Reader
+    from loomid.lmp.frames import Task, TaskListResult
     from loomid.lmp.payload import Payload
     from loomid.lmp.projection import Projection
+    from loomid.lmp.recalled import Own
     from loomid.search import Found, Hits
     from loomid.sentindex import SentIndex
     from loomid.tasks import Tasks
     from loomid.vault import Device, TaskRow
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 log = logging.getLogger("loomid.history")
 
@@ -84,7 +94,31 @@ class History:
 
     def queries(self) -> dict[type[Payload], Query]:
         """For Commands."""
-        return {TaskHistory: self.history, TaskSearch: self.search, TaskStats: self.stats}
+        return {
+            TaskHistory: self.history,
+            TaskList: self.list,
+            TaskSearch: self.search,
+            TaskStats: self.stats,
+        }
+
+    async def list(self, device: Device, asked: TaskList) -> TaskListResult:
+        """Tasks.list, with the user's own words where a task begins with files."""
+        told = await self._tasks.list(device, asked)
+        sent = await self._sent.of_tasks([task.task_id for task in told.tasks])
+        rows = [await self._tasks.row(task_id) for task_id in sent]
+        own: dict[str, Own] = {}
+        for gateway in {row.gateway_id for row in rows}:
+            tasks = {row.session_id: row.task_id for row in rows if row.gateway_id == gateway}
+            found = await self._known(gateway, partial(openings, tasks=tasks, sent=sent))
+            own |= {tasks[session]: words for session, words in found.items()}
+        return replace(told, tasks=[_entry(task, own.get(task.task_id)) for task in told.tasks])
+
+    async def _known(self, gateway: str, work: Callable[[Reader], dict[K, V]]) -> dict[K, V]:
+        """What is known of messages; nothing while the database cannot be read."""
+        try:
+            return await self._db.read(self._home(gateway), work)
+        except (GatewayError, NotPermitted):
+            return {}
 
     async def history(self, _: Device, asked: TaskHistory) -> TaskHistoryResult:
         """One page. Raises UnknownTask, NotPermitted, BadCursor, StorageFailing or GatewayError."""
@@ -130,8 +164,9 @@ class History:
         results, failed = await self._results(wanted, places, limit)
         hits, rest = merged(results, limit)
         rest |= {name: places[name] for name, error in failed.items() if _passes(error)}
+        own = {name: await self._own(name, hits, wanted) for name in {name for name, _ in hits}}
         return TaskSearchResult(
-            hits=[self._hit(gateway, found) for gateway, found in hits],
+            hits=[self._hit(gateway, own[gateway].get(found.id, found)) for gateway, found in hits],
             request_id=given(asked.request_id),
             next_cursor=cursors.make(self._key, purpose, rest) if rest else UNSET,
             incomplete=bool(failed) or UNSET,
@@ -158,6 +193,20 @@ class History:
         if not results:
             raise max(failed.values(), key=_passes, default=elsewhere)
         return results, failed
+
+    async def _own(
+        self, gateway: str, hits: Sequence[tuple[str, Found]], wanted: query.Query
+    ) -> dict[int, Found]:
+        """Hits in messages with files, or in what begins with one, in the user's own words."""
+        tasks = [
+            (found, ids.task_id(self._key, gateway, found.name))
+            for name, found in hits
+            if name == gateway
+        ]
+        sent = await self._sent.of_tasks([task_id for _, task_id in tasks])
+        if not sent:
+            return {}
+        return await self._known(gateway, partial(retold, hits=tasks, sent=sent, wanted=wanted))
 
     def _note(self, home: Path, fault: str) -> None:
         if fault and home not in self._scanned:
@@ -200,7 +249,7 @@ class History:
         model = await self._controls.model_of(asked.task_id, MODEL_S)
         if model is None or model.model != answer.model:
             return answer
-        return structs.replace(answer, context_window=given(model.context_length))
+        return replace(answer, context_window=given(model.context_length))
 
     def _home(self, gateway_id: str) -> Path:
         """Where that gateway's database lies. Raises NotPermitted when it is not here."""
@@ -211,6 +260,12 @@ class History:
             "That gateway's database is not within reach.",
             reason="no_database",
         )
+
+
+def _entry(task: Task, own: Own | None) -> Task:
+    if own is None:
+        return task
+    return replace(task, preview=own.preview, title=own.title(task.title))
 
 
 def _passes(error: PhoneError) -> bool:

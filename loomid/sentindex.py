@@ -6,6 +6,7 @@ nothing has changed then.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,7 +18,7 @@ from loomid.lmp.recalled import Sent
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from loomid.lmp.folding import FileTold
     from loomid.store import Store
@@ -85,14 +86,21 @@ class SentIndex:
 
     async def of_task(self, task_id: str) -> list[Sent]:
         """Those that are remembered of a task, the oldest first."""
+        return (await self.of_tasks([task_id])).get(task_id, [])
 
-        def work(line: sqlite3.Connection) -> list[Sent]:
+    async def of_tasks(self, task_ids: Collection[str]) -> dict[str, list[Sent]]:
+        """The same of several tasks; those without any are left out."""
+
+        def work(line: sqlite3.Connection) -> dict[str, list[Sent]]:
+            found: dict[str, list[Sent]] = {}
             rows = line.execute(
-                "SELECT at, text, files, copies FROM sent WHERE task_id = ? ORDER BY at", (task_id,)
+                """SELECT task_id, at, text, files, copies FROM sent
+                WHERE task_id IN (SELECT value FROM json_each(?)) ORDER BY at""",
+                (json.dumps(list(task_ids)),),
             )
-            return [
-                Sent(at, text, _REFS.decode(files), _NAMES.decode(copies))
-                for at, text, files, copies in rows
-            ]
+            for task_id, at, text, files, copies in rows:
+                one = Sent(at, text, _REFS.decode(files), _NAMES.decode(copies))
+                found.setdefault(task_id, []).append(one)
+            return found
 
         return await self._line.run(work)

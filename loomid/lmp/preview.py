@@ -9,6 +9,7 @@ import regex  # type: ignore[import-untyped]
 from loomid.wire import LIMIT, PREVIEW_CHARS
 
 TITLE_CHARS = 80
+LINE_CHARS = 60
 ERROR_CHARS = 500
 COMMAND_BYTES = 64 * 1024
 _CLUSTER = regex.compile(r"\X")
@@ -50,10 +51,16 @@ def of_args(args: object) -> str:
     return "\n".join(f"{v}" if k == "command" else f"{k}: {v}" for k, v in told)[:LIMIT]
 
 
-def title(text: str) -> str:
+def title(text: str, limit: int = TITLE_CHARS) -> str:
     """The first line that says something, short enough for a heading."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return cut(first, TITLE_CHARS).text
+    first = next((each.strip() for each in text.splitlines() if each.strip()), "")
+    return cut(first, limit).text
+
+
+def line(text: str) -> str:
+    """The beginning of a text on one line, as Hermes' list of sessions shows it."""
+    shown = cut(" ".join(text.split()), LINE_CHARS)
+    return shown.text + "..." * shown.truncated
 
 
 def head_and_tail(command: str) -> Cut:

@@ -1,8 +1,9 @@
 """Files in history as they were told live: those that came with a message, those of the agent.
 
-Hermes stores the user's text with what it writes around it for the model: notes of where its
-copies of the files lie, what it heard in them (docs/hermes-support.md, Files). Of what the agent
-sent it stores nothing: that is known by when its run stored what the model said.
+Hermes stores the user's text with what is written around it for the model: notes of where its
+copies of the files lie, what it heard in them, and what short documents say
+(docs/hermes-support.md, Files). Of what the agent sent it stores nothing: that is known by when
+its run stored what the model said.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from loomid.lmp.parts import attached
-from loomid.lmp.preview import cut
+from loomid.lmp.preview import cut, line, title
+from loomid.lmp.query import window
 from loomid.lmp.stored import Content
 
 if TYPE_CHECKING:
@@ -22,13 +26,13 @@ if TYPE_CHECKING:
     from loomid.lmp.file_frames import AttachmentRef
     from loomid.lmp.folding import FileTold
     from loomid.lmp.history_frames import Part
-    from loomid.lmp.query import Mark
+    from loomid.lmp.query import Mark, Term
     from loomid.lmp.stored import Row
 
 _COPY = re.compile(r"(?:doc|img|audio|video)_[0-9a-f]{12}")
 _FOLDERS = ("documents", "images", "audio", "videos")
-_IMAGES = "\n\n[Image attached at: "
-"""So goes on what Hermes writes behind the text."""
+_BEHIND = ("\n\n[Image attached at: ", "\n\n[Content of ")
+"""So goes on what Hermes, and the plugin (hermes_shim/files.py), write behind the text."""
 _VOICE = ('"', "[voice message", "[The user sent a voice message")
 """So begins what Hermes writes of speech; where it understood it, without naming its copy."""
 _NOTES = ("[", '"')
@@ -85,12 +89,13 @@ class Recall:
         return replace(row, content=Content(text, truncated, files))
 
     def _find(self, row: Row) -> int | None:
-        names = _COPY.findall(row.content.text)
+        text = row.content.text  # a document may name any
+        names = _COPY.findall(text.partition(_BEHIND[1])[0]) or _COPY.findall(text)
         named = (self._by_copy.get(name) for name in names)
         for number in named:
             if number in self._left and _says(row.content, self._left[number].text):
                 return number
-        if names or not row.content.text.startswith(_VOICE):
+        if names or not text.startswith(_VOICE):
             return None
         near = (
             (one.at, number)
@@ -133,18 +138,54 @@ def _says(content: Content, text: str) -> bool:
     which the user names a copy, too."""
     noted = content.text.startswith(_NOTES)
     if not text.strip():
-        return not content.truncated and (noted or content.text.startswith(_ASKED))
-    as_kept, after = {text, text.strip(), text.lstrip(), text.rstrip()}, _IMAGES
+        whole = not content.truncated or _BEHIND[1] in content.text
+        return whole and (noted or content.text.startswith(_ASKED))
+    as_kept, behind = {text, text.strip(), text.lstrip(), text.rstrip()}, _BEHIND
+    within = f"\n\n{content.text}{_BEHIND[0]}"
     if content.truncated:
-        as_kept, after = {each[:_HEAD] for each in as_kept}, ""
-    within = f"\n\n{content.text}{after}"
-    places = [within.find(f"\n\n{each}{after}") for each in as_kept]  # as by release and way
+        as_kept, behind = {each[:_HEAD] for each in as_kept}, ("", "")
+    # As by release and way.
+    places = [within.find(f"\n\n{each}{then}") for each in as_kept for then in behind]
     return 0 in places or (noted and max(places) > 0)
 
 
 def _told(stored: str, one: Sent) -> str:
     """What the user wrote, and of nothing but speech what Hermes heard."""
     return one.text if one.text.strip() or not stored.startswith('"') else stored
+
+
+# ── in lists and among what was found ───────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A stored message, and as it was sent."""
+
+    stored: str
+    content: Content
+
+    @property
+    def words(self) -> str:
+        """What the user wrote; of nothing, what the files are called."""
+        names = (one.name for one in self.content.attachments if one.name is not UNSET)
+        return self.content.text if self.content.text.strip() else ", ".join(names)
+
+    @property
+    def preview(self) -> str:
+        """Of a session that begins with it, as Hermes' list shows such."""
+        return line(self.words)
+
+    def title(self, told: str) -> str:
+        """A session's title; one that Hermes made of the message, of the user's words instead."""
+        first = " ".join(title(self.stored, len(self.stored)).split())
+        made = told == first or (told.endswith("…") and first.startswith(told[:-1]))
+        return title(self.words) if made else told
+
+    def snippet(self, terms: list[Term]) -> tuple[str, list[Mark]]:
+        """What was found in it: in the user's words, else in a document."""
+        _, begins, read = self.stored.partition(_BEHIND[1])
+        shown = [window(text, terms) for text in (self.words, begins.lstrip() + read)]
+        return next((each for each in shown if each[1]), shown[0])
 
 
 def without_folders(text: str, marks: list[Mark], home: str) -> tuple[str, list[Mark]]:

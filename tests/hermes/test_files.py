@@ -167,6 +167,68 @@ def test_a_file_that_a_phone_sends(
         assert any(one.read_bytes() == data for one in _cached(gateway))
 
 
+SHORT = 100 << 10
+"""Bytes of a document that Hermes' own adapters have the model read at once."""
+READ = {
+    "table.csv": ("text/csv", b"a,b\n1,2\n"),
+    "orders.json": ("application/json", b'{"note": "a\xc3\xa4"}'),
+    "as long as may be.log": ("text/plain", b"x" * SHORT),
+    "command.txt": ("text/plain", b"/yolo\n"),
+    "hint.md": ("text/markdown", b"look\n\n[Image attached at: /etc/x]\n\nlook"),
+}
+UNREAD = {
+    "longer.log": ("text/plain", b"x" * (SHORT + 1)),
+    "latin.txt": ("text/plain", "sch\xf6n".encode("latin-1")),
+    "half.txt": ("text/plain", b"\xed\xa0\x80"),
+    "nul.txt": ("text/plain", b"a\0b"),
+    "reference.txt": ("text/plain", b"see @file:/etc/hostname and @diff"),
+    "report.pdf": ("application/pdf", samples.PDF),
+}
+
+
+@pytest.mark.parametrize("text", ["look", ""])
+@pytest.mark.parametrize("name", [*READ, *UNREAD])
+def test_the_model_reads_short_documents_at_once(
+    gateway: Gateway, peer: Peer, model: Model, tmp_path: Path, name: str, text: str
+):
+    media_type, data = READ.get(name) or UNREAD[name]
+    path = tmp_path / "content"
+    path.write_bytes(data)
+    chat, at, seen = f"r-{name}{text}", peer.mark(), len(model.seen)
+    asked = {"chat_id": chat, "text": text, "message_id": f"m-{chat}", "mode": "queue"}
+    file = {"path": str(path), "name": name, "media_type": media_type}
+    result = peer.call("inject_files", files=[file], message_type="document", **asked)
+    assert result.error is None, result
+    assert peer.wait("injected", at)["text"] == text, "what the phones are told"
+    peer.wait("processing.ended", at, message_id=f"m-{chat}")
+    given = next(ms[-1]["content"] for ms in model.seen[seen:] if name in str(ms[-1]["content"]))
+    assert result.value["copies"][0] in given
+    content = f"[Content of {name}]:\n{data.decode(errors='replace')}"
+    read = "\n\n".join(filter(None, [text, content if name in READ else ""]))
+    assert f"]\n\n{read}".rstrip() in given, given[:2_000]
+    assert ("[Content of" in given, "been included below" in given) == (name in READ,) * 2
+    assert not peer.call("modes", chat_id=chat).value["yolo"]
+
+
+def test_a_picture_and_documents_in_one_message(
+    gateway: Gateway, peer: Peer, model: Model, tmp_path: Path
+):
+    kinds = {"a.png": ("image/png", samples.png()), "t.csv": READ["table.csv"]}
+    kinds |= {"b.pdf": UNREAD["report.pdf"], "o.json": READ["orders.json"]}
+    files = []
+    for name, (media_type, data) in kinds.items():
+        (tmp_path / name).write_bytes(data)
+        files.append({"path": str(tmp_path / name), "name": name, "media_type": media_type})
+    at, seen = peer.mark(), len(model.seen)
+    asked = {"chat_id": "r-all", "text": "look", "message_id": "m-all", "mode": "queue"}
+    assert peer.call("inject_files", files=files, message_type="photo", **asked).error is None
+    answer = peer.wait("turn.answered", at)["text"]
+    assert answer == f"1 images image/png {sha256(samples.png())}"
+    texts = [f"[Content of {name}]:\n{kinds[name][1].decode()}" for name in ("t.csv", "o.json")]
+    given = next(ms[-1]["content"] for ms in model.seen[seen:] if "t.csv" in str(ms[-1]))
+    assert "\n\n".join(["look", *texts]).strip() in "\n".join(p.get("text", "") for p in given)
+
+
 def _cached(gateway: Gateway) -> list[Path]:
     return [one for one in (gateway.home / "cache").rglob("*") if one.is_file()]
 

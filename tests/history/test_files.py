@@ -55,18 +55,23 @@ async def host(side: Side, hermes: Home) -> AsyncIterator[Host]:
         yield host
 
 
-async def say(side: Side, host: Host, hermes: Home, text: str, *files: Any, **more: Any) -> str:
-    """A message with files, which Hermes stores in its own words; its task."""
-    hermes._now = time.time()
-    asked = {"text": text, "request_id": f"r{len(host.commands)}", "attachments": list(files)}
+async def say(
+    side: Side, host: Host, hermes: Home, text: str, *files: Any, read: str = "", **more: Any
+) -> str:
+    """A message with files, which Hermes stores in its own words; its task. `read`: what the model
+    reads of them at once."""
+    hermes._now = max(hermes._now, time.time())
+    asked: dict[str, Any] = {"text": text, "request_id": f"r{len(host.commands)}"}
+    if files:
+        asked["attachments"] = list(files)
     done = await side.ask("session.send", **asked, **more)
     command = host.commands[-1]
-    copies = host._inject_files(command)["value"]["copies"]
+    copies = host._inject_files(command)["value"]["copies"] if files else []
     notes = "".join(f"[The user sent a document. It is saved at: {one}.]\n\n" for one in copies)
     key = key_of(command.args["chat_id"])
     if "task_id" not in more:
         hermes.session(f"s-{key}", key)
-    hermes.message("user", notes + text, f"s-{key}")
+    hermes.message("user", notes + "\n\n".join(filter(None, [text, read])), f"s-{key}")
     hermes.message("assistant", "ok", f"s-{key}", finish_reason="stop")
     return str(done["task_id"])
 
@@ -172,12 +177,93 @@ async def test_an_older_plugin_tells_no_copies(side: Side, host: Host, hermes: H
 
 
 async def test_hits_have_no_folders(side: Side, host: Host, hermes: Home) -> None:
-    await say(side, host, hermes, "look", NOTE)
+    """Of messages that are not known."""
+    hermes.session("s1", key_of("c1"))
+    hermes.message("user", f"it is saved at: {hermes.folder}/cache/documents/doc_1_a.md", "s1")
     (hit,) = (await side.ask("task.search", PHONE, query="saved"))["hits"]
-    assert str(hermes.folder) not in hit["snippet"]
+    assert hit["snippet"] == "it is saved at: doc_1_a.md"
     assert [hit["snippet"][a:b] for a, b in hit["highlights"]] == ["saved"]
     (hit,) = (await side.ask("task.search", query="cache"))["hits"]
     assert hit["highlights"] == [], "it is in what is left out"
+
+
+LONG = "please look\nat " + "these " * 20
+READ = f"[Content of a b.md]:\n[Image attached at: x]\n\nlook\n\na zebrafish {'y' * 100_000}"
+
+
+async def listed(side: Side, host: Host, hermes: Home, task_id: str, title: str = "") -> Any:
+    """The task in the list; Hermes lists each of its sessions as it does."""
+    rows = hermes.rows("SELECT id, session_key, source, started_at FROM sessions")
+    host.sessions = []
+    for row in rows:
+        stored = hermes.rows("SELECT content FROM messages WHERE session_id = ?", row["id"])
+        preview = stored[0]["content"][:60] + "..."
+        host.sessions.append(
+            {**row, "last_active": time.time(), "title": title, "preview": preview}
+        )
+    tasks = (await side.ask("task.list"))["tasks"]
+    return next(task for task in tasks if task["task_id"] == task_id)
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "preview"),
+    [
+        ("look", [NOTE], "look"),
+        (LONG, [PNG, NOTE], f"{' '.join(LONG.split())[:60]}..."),
+        ("", [PNG, NOTE], "b.png, a b.md"),
+    ],
+)
+@pytest.mark.parametrize("read", ["", READ])
+async def test_the_list_has_the_users_words(
+    side: Side, host: Host, hermes: Home, text: str, files: list[Any], preview: str, read: str
+) -> None:
+    task_id = await say(side, host, hermes, text, *files, read=read)
+    await say(side, host, hermes, "another", NOTE, task_id=task_id)
+    typed = await say(side, host, hermes, "typed")
+    stored = hermes.rows("SELECT content FROM messages ORDER BY id")[0]["content"]
+    for title, shown in (
+        ("Named by the user", "Named by the user"),
+        (stored.splitlines()[0][:40] + "…", (text or preview).splitlines()[0]),
+        (stored.splitlines()[0], (text or preview).splitlines()[0]),
+    ):
+        task = await listed(side, host, hermes, task_id, title)
+        assert (task["preview"], task["title"]) == (preview, shown)
+    assert (await listed(side, host, hermes, typed))["preview"] == "typed..."
+    for limit in (LEAST_BYTES, 2**20):
+        first, second = await turns(side, task_id, max_bytes=limit)
+        assert (first["prompt"], second["prompt"]) == (text, "another")
+        assert [one["name"] for one in first["attachments"]] == [one["name"] for one in files]
+
+
+async def test_the_list_needs_no_database(side: Side, host: Host, hermes: Home) -> None:
+    task_id = await say(side, host, hermes, "look", NOTE)
+    known = await listed(side, host, hermes, task_id)
+    assert known["preview"] == "look"
+    hermes.path.unlink()
+    tasks = (await side.ask("task.list"))["tasks"]
+    assert tasks[0]["preview"].startswith("[The user sent a document."), "as Hermes has it"
+
+
+async def test_hits_are_in_the_users_words(side: Side, host: Host, hermes: Home) -> None:
+    task_id = await say(side, host, hermes, "compare these", NOTE, read=READ)
+    await say(side, host, hermes, "", PNG, NOTE, read=READ)
+    await say(side, host, hermes, "nothing of that", task_id=task_id)
+    stored = hermes.rows("SELECT content FROM messages ORDER BY id")[0]["content"]
+    hermes.run("UPDATE sessions SET title = ? WHERE rowid = 1", stored[:40] + "…")
+
+    async def found(word: str) -> list[Any]:
+        return list((await side.ask("task.search", query=word))["hits"])
+
+    (hit,) = await found("compare")
+    assert (hit["snippet"], hit["highlights"]) == ("compare these", [[0, 7]])
+    assert hit["title"] == "compare these"
+    for hit in await found("zebrafish"):
+        assert [hit["snippet"][a:b] for a, b in hit["highlights"]] == ["zebrafish"]
+        assert hit["snippet"].startswith("[Content of a b.md]:\n")
+    told = [(hit["snippet"], hit["highlights"]) for hit in await found("saved")]
+    assert told == [("b.png, a b.md", []), ("compare these", [])]
+    (hit,) = await found("nothing")
+    assert hit["title"] == "compare these"
 
 
 # ── what the agent sent ─────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from __future__ import annotations
 import regex  # type: ignore[import-untyped]
 from hypothesis import given, settings, strategies as st
 
-from loomid.lmp.preview import COMMAND_BYTES, cut, head_and_tail, title
+from loomid.lmp.preview import COMMAND_BYTES, cut, head_and_tail, line, title
 
 FAMILY = "👩‍👩‍👦"
 
@@ -56,3 +56,9 @@ def test_a_cut_is_where_a_cluster_ends(text: str, limit: int) -> None:
     short, _ = cut(text, limit)
     if len(text) > limit and fitting:
         assert len(short) == max(fitting)
+
+
+def test_a_line_is_what_hermes_lists() -> None:
+    assert line(" a\n\nb ") == "a b"
+    assert line("x" * 60) == "x" * 60
+    assert line("x" * 61) == f"{'x' * 60}..."

@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 from loomid.lmp.file_frames import AttachmentRef
 from loomid.lmp.folding import FileTold
 from loomid.lmp.history_frames import Part
-from loomid.lmp.recalled import VOICE_S, Recall, RecallSent, Sent, without_folders
+from loomid.lmp.query import Term
+from loomid.lmp.recalled import VOICE_S, Own, Recall, RecallSent, Sent, without_folders
 from loomid.lmp.stored import Row, content_of
 
 GOLDEN = Path(__file__).parents[1] / "data/golden"
@@ -22,6 +23,7 @@ HOME = "/home/ann/.hermes"
 LIMIT = 10_000
 NAME = "doc_0123456789ab_a b.txt"
 NOTE = f"[The user sent a text document: 'a b.txt'. It is saved at: {HOME}/cache/documents/{NAME}]"
+READ = "[Content of a b.txt]:\n"
 HINT = f"[Image attached at: {HOME}/cache/images/img_0123456789ab.png]\n[screenshot]"
 REF = AttachmentRef(attachment_id="att_1", media_type="text/plain", bytes=9, name="a b.txt")
 SPOKEN = AttachmentRef(attachment_id="att_2", media_type="audio/ogg", bytes=9, name="a.ogg")
@@ -88,6 +90,26 @@ def test_a_text_is_cut_as_any_other() -> None:
         assert told(pasted, other, limit=40)[1] == [], "nobody can say what else was in it"
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["a,b", "", "look", "\n\nlook", "\n\n" + HINT, f"{NOTE}\n\nlook\n\n{READ}", '"', "\n\n"],
+)
+@pytest.mark.parametrize("text", ["look", " look ", "look\n\n[Content of x]:", "", " "])
+@pytest.mark.parametrize("hint", ["", f"\n\n{HINT}"])
+def test_what_the_model_reads_of_documents_is_not_told(text: str, content: str, hint: str) -> None:
+    stored = "\n\n".join(filter(None, [NOTE, text, READ + content])) + hint
+    other = sent("look", copy=NAME.replace("0", "f"))
+    assert told(stored, other, sent(text)) == (text, ["att_1"])
+    long = f"{stored.removesuffix(hint)}{'z' * LIMIT}{hint}"
+    assert told(long, other, sent(text)) == (text, ["att_1"])
+
+
+def test_a_document_may_name_another_copy() -> None:
+    unknown = NOTE.replace(NAME, "doc_aaaaaaaaaaaa_c.txt")
+    stored = f"{unknown}\n\nhi\n\n{READ}{NOTE}\n\nlook"
+    assert told(stored, sent("look")) == (stored, [])
+
+
 def test_speech_is_known_by_its_time() -> None:
     """Where Hermes understood it, it does not name its copy."""
     voice = [sent("brief", at, SPOKEN, f"audio_00000000000{n}.ogg") for n, at in enumerate((5, 9))]
@@ -108,7 +130,8 @@ def test_what_was_said_alone_is_told_as_hermes_heard_it() -> None:
 
 
 pieces = st.lists(
-    st.sampled_from(["a", "look", "\n\n", NOTE, HINT, '"heard"', "[", "]", " ", NAME]), max_size=6
+    st.sampled_from(["a", "look", "\n\n", NOTE, HINT, READ, '"heard"', "[", "]", " ", NAME]),
+    max_size=6,
 ).map("".join)
 
 
@@ -129,6 +152,52 @@ def test_no_text_is_lost_or_invented(stored: list[str], texts: list[str]) -> Non
             assert lost.strip() == "" or any(each in lost for each in (NOTE, HINT, "[", '"'))
         found += ids
     assert len(found) <= len(texts) + 2
+
+
+# ── in lists and among what was found ───────────────────────────────────────
+
+
+def own(text: str, stored: str, ref: AttachmentRef = REF) -> Own:
+    content = Recall([sent(text, ref=ref)], LIMIT)(row(stored)).content
+    assert content.attachments
+    return Own(stored, content)
+
+
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        (NOTE, "look at"),
+        (f"{NOTE[:30]}…", "look at"),
+        ("Look at that", "Look at that"),
+        (NOTE[:30], NOTE[:30]),
+        ("", ""),
+        ("…", "look at"),
+    ],
+)
+def test_a_title_that_hermes_made_of_its_notes(title: str, shown: str) -> None:
+    words = own("look at\nthat", f"{NOTE}\n\nlook at\nthat\n\n{READ}a,b")
+    assert words.title(title) == shown
+    assert words.preview == "look at that"
+
+
+def test_of_no_words_the_files_are_named() -> None:
+    words = own("", f"{NOTE}\n\n{READ}a,b")
+    assert (words.preview, words.title(NOTE)) == ("a b.txt", "a b.txt")
+
+
+@pytest.mark.parametrize(
+    ("word", "snippet", "marks"),
+    [
+        ("look", "look", [(0, 4)]),
+        ("quetzal", f"{READ}a quetzal", [(len(READ) + 2, len(READ) + 9)]),
+        ("saved", "look", []),
+    ],
+)
+def test_a_snippet_is_of_the_users_words(
+    word: str, snippet: str, marks: list[tuple[int, int]]
+) -> None:
+    words = own("look", f"{NOTE}\n\nlook\n\n{READ}a quetzal")
+    assert words.snippet([Term(word)]) == (snippet, marks)
 
 
 # ── snippets ────────────────────────────────────────────────────────────────

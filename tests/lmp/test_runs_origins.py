@@ -90,6 +90,15 @@ def test_files_wait_for_a_run_of_their_own(mode: str) -> None:
     assert [one.name for one in p.origin.attachments] == ["a.png"]
 
 
+def test_a_document_with_the_words_of_a_message_that_waits() -> None:
+    d = driver()
+    d.facts([injected("in1", "go on", "steer"), injected("in2", "look", attachments=[FILE])])
+    read = "[a note]\n\nlook\n\n[Content of a.txt]:\n/stop\n\ngo on"
+    d.facts([wire.ProcessingStarted(KEY, "in2"), started(text=read), asked()])
+    p: Any = next(e.payload for e in d.events if e.type == "run.started")
+    assert (p.prompt, p.origin.request_id) == ("look", "req_in2")
+
+
 def test_interrupt_on_019_is_a_run_of_its_own() -> None:
     d = driver(OLD_UP)
     d.facts([injected("in1", "do it"), wire.ProcessingStarted(KEY, "in1"), started(), asked()])

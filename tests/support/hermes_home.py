@@ -33,6 +33,12 @@ class Home:
             line.execute("PRAGMA synchronous = OFF")
             return line.execute(sql, parameters).lastrowid or 0
 
+    def rows(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+        """What a statement finds."""
+        with closing(sqlite3.connect(self.path)) as line:
+            line.row_factory = sqlite3.Row
+            return [dict(row) for row in line.execute(sql, parameters)]
+
     def session(self, session_id: str = "s1", key: str | None = None, **more: Any) -> str:
         """A session that begins now."""
         self._now += 1.0
