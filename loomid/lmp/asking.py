@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from loomid.lmp.frames import Payload
     from loomid.lmp.host import Host
     from loomid.lmp.roll import Roll
+    from loomid.lmp.turns import Turn
 
 
 class Asking:
@@ -59,6 +60,11 @@ class Asking:
         """Of this process, asked before then, only the listed ones wait: the others are lost."""
         for ask in self._asks.missing(out.boot, listed, before):
             self._over(out, ask, ask.lost())
+
+    def orphan(self, turn: Turn) -> None:
+        """It made room for others: without its facts, a restart would not find whose these are."""
+        for name in turn.run.waiting_for:
+            self._asks.orphan(name)
 
     def surplus(self) -> list[str]:
         """Forget those decided longest ago where there are too many: their owners."""

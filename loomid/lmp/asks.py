@@ -293,6 +293,10 @@ class Asks:
             return ids.approval_id(*where, fact.approval_id)
         return ids.question_id(*where, fact.question_id)
 
+    def _task_id(self, fact: Asked) -> str:
+        """The task of one that is of no run."""
+        return ids.task_id(self._key, self._gateway_id, fact.session_key)
+
     def ask(
         self, boot: str, t: float, fact: Asked, run: tuple[str, str, str | None] | None
     ) -> Ask | None:
@@ -303,11 +307,7 @@ class Asks:
         name = self._id(boot, fact)
         if name in self._by_id:
             return None
-        run_id, task_id, part = run or (
-            None,
-            ids.task_id(self._key, self._gateway_id, fact.session_key),
-            None,
-        )
+        run_id, task_id, part = run or (None, self._task_id(fact), None)
         ask: Ask
         of = (run_id, task_id, part, len(facts.dump(fact)), not self._pending.full)
         if isinstance(fact, wire.ApprovalAsked):
@@ -323,6 +323,11 @@ class Asks:
     def get(self, name: str) -> Ask | None:
         """By the id that phones see."""
         return self._by_id.get(name)
+
+    def orphan(self, name: str) -> None:
+        """Its run is known no longer: it goes on as one that never had a run."""
+        ask = self._by_id[name]
+        ask.run_id, ask.task_id = None, self._task_id(ask.fact)
 
     def done(self, boot: str, fact: Done) -> tuple[Ask, Resolved] | None:
         """The pending one that this decides, and the event that tells it."""

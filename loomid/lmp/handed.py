@@ -16,8 +16,6 @@ from loomid.lmp.parts import attachment
 from loomid.lmp.preview import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loomid import wire
     from loomid.lmp.facts import FileTaken
     from loomid.lmp.file_frames import AttachmentRef
@@ -69,9 +67,9 @@ class Handed:
         if fact.message_id in self._waiting:
             host.dropped["duplicate"] += 1
         elif not fact.path:
-            self._tell(out, one, turn, None, None)
+            self._tell(out, one, None, None)
         elif len(self._waiting) >= MOST:
-            self._tell(out, one, turn, None, "too_many")
+            self._tell(out, one, None, "too_many")
         else:
             self._waiting[fact.message_id] = one
             out.touched.add(one.owner)
@@ -79,27 +77,25 @@ class Handed:
             if turn is not None:
                 turn.file(out, fact.message_id, None)
 
-    def taken(
-        self, out: Folding, fact: FileTaken, known: Callable[[str], Turn | None]
-    ) -> str | None:
-        """It is known what became of one; the owner whose facts are needed no more.
-
-        A turn that had to make room for others is `known` no longer.
-        """
+    def taken(self, out: Folding, fact: FileTaken) -> str | None:
+        """It is known what became of one; the owner whose facts are needed no more."""
         one = self._waiting.pop(fact.message_id, None)
         if one is None:
             return None
-        turn = None if one.turn is None else known(one.turn.turn_id)
-        self._tell(out, one, turn, fact.attachment, fact.error)
+        self._tell(out, one, fact.attachment, fact.error)
         return one.owner
 
+    def give_up(self, out: Folding, turn: Turn) -> list[str]:
+        """The turn makes room for others, and so do its files: without its facts, a restart
+        would take them for another turn's. The owners whose facts are needed no more."""
+        gone = [one for one in self._waiting.values() if one.turn is turn]
+        for one in gone:
+            del self._waiting[one.fact.message_id]
+            self._tell(out, one, None, "too_many")
+        return [one.owner for one in gone]
+
     def _tell(
-        self,
-        out: Folding,
-        one: _Waiting,
-        turn: Turn | None,
-        kept: AttachmentRef | None,
-        error: str | None,
+        self, out: Folding, one: _Waiting, kept: AttachmentRef | None, error: str | None
     ) -> None:
         host, fact, sender = self._host, one.fact, one.turn
         caption = cut(fact.caption.strip())
@@ -128,7 +124,7 @@ class Handed:
                 part, until = attachment(payload), max(until, one.until)
                 then.told.append(FileTold(sender.run.task_id, began, until, part))
 
-        if turn is None:
+        if one.turn is None:
             event(out)
         else:
-            turn.file(out, one.fact.message_id, event)
+            one.turn.file(out, one.fact.message_id, event)

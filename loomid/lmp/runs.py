@@ -148,9 +148,12 @@ class Runs:
     def _evict(self, out: Folding, turn: Turn, reason: str) -> None:
         self._host.dropped[reason] += 1
         cause, out.cause = out.cause, turn.cause
+        for owner in self._handed.give_up(out, turn):
+            self._release(out, owner)
         if turn.live:
             turn.abandon(out, reason)
         out.cause = cause
+        self._asking.orphan(turn)
         self._forget_turn(out, turn)
 
     def _wake(self, out: Folding, owner: str) -> None:
@@ -288,7 +291,7 @@ class Runs:
         self._handed.sent(out, fact, turns)
 
     def _file_taken(self, out: Folding, fact: FileTaken) -> None:
-        owner = self._handed.taken(out, fact, self._turns.get)
+        owner = self._handed.taken(out, fact)
         if owner is not None:
             self._release(out, owner)
 

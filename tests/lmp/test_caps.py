@@ -9,16 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from loomid import hermes_words, wire
-from loomid.lmp import facts, inbox, quota
+from loomid.lmp import facts, ids, inbox, quota
 from loomid.lmp.frames import RUN_ENDS
 from loomid.lmp.text import MARK, TEXT_CHARS
-from tests.lmp.test_runs_recovery import check_cut, with_ticks
+from tests.lmp.test_runs_approvals import ask
+from tests.lmp.test_runs_recovery import Disk, check_cut, with_ticks
 from tests.support.anyfacts import arrivals
-from tests.support.folding import views
-from tests.support.plain import asked, driver, ended, injected, started
+from tests.support.folding import KEY as DRIVEN, views
+from tests.support.plain import KEY, UP, asked, driver, ended, handed, injected, started
+from tests.support.turns import numbered
 
 if TYPE_CHECKING:
     from loomid.lmp.facts import Arrival
+    from loomid.lmp.frames import Event
     from tests.support.folding import Driver
 
 TURN = "s1:s1:t1"
@@ -183,6 +186,37 @@ def test_a_restart_amid_evictions(
     monkeypatch.setattr(quota, "SHARE", 1)
     rows = with_ticks(rows)
     check_cut(rows, data.draw(st.integers(0, len(rows))))
+
+
+def told_of(type_: str, timed: list[tuple[float, Any]]) -> list[Event]:
+    """What is told, be there a restart amid it or not."""
+    rows = with_ticks(numbered([(0.0, UP), *timed]))
+    for cut in range(len(rows) + 1):
+        check_cut(rows, cut)
+    return [e for events in Disk().replay(rows) for e in events if e.type.startswith(type_)]
+
+
+def test_an_approval_whose_run_made_room_goes_on_without_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(quota, "MAX_TURNS", 1)
+    monkeypatch.setattr(quota, "SHARE", 1)
+    cron = [(1.0, started(platform="cron")), (1.0, asked(platform="cron")), (1.1, ask())]
+    new = [(2.0, started("s2:s2:new")), (3.0, wire.ApprovalDone("ask1", "once", None))]
+    required, resolved = told_of("approval.", cron + new)
+    assert required.run_id is not None
+    assert (resolved.run_id, resolved.task_id) == (None, ids.task_id(DRIVEN, "gw", KEY))
+
+
+def test_files_make_room_with_their_run(monkeypatch: pytest.MonkeyPatch):
+    """They would be those of another turn after a restart."""
+    monkeypatch.setattr(quota, "MAX_TURNS", 2)
+    monkeypatch.setattr(quota, "SHARE", 1)
+    other, sends, new = "s1:s1:t1", "s1:s1:t2", "s2:s2:new"
+    both = [(1.0, fact(turn=turn)) for turn in (other, sends) for fact in (started, asked)]
+    room = [(1.2, handed()), (1.3, ended(sends)), (2.0, started(new))]
+    taken = (3.0, facts.FileTaken("out1", None, "gone"))
+    (told,) = told_of("run.attachment", [*both, *room, taken])
+    assert told.run_id == ids.run_id(DRIVEN, "gw", sends)
+    assert told.payload.error == "too_many"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from loomid.lmp.frames import RUN_ENDS, Event
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
 from tests.support.folding import KEY, Driver
-from tests.support.plain import OLD_UP, answered, asked, driver, ended, injected, started
+from tests.support.plain import OLD_UP, answered, asked, driver, ended, handed, injected, started
 from tests.support.turns import EDITS_UP, STREAM_UP, edited_turns, numbered, orders, turns
 
 if TYPE_CHECKING:
@@ -149,9 +149,7 @@ def test_tags_that_are_no_turn_ids_can_be_told() -> None:
 
 def test_a_file_of_a_run_that_was_forgotten_meanwhile() -> None:
     """It takes a while to be taken in; the restart comes when its run is long over."""
-    sent = {"chat_id": "chat", "session_key": None, "message_id": "out1", "path": "/a", "url": ""}
-    file = wire.FileSent(**sent, name="a", caption="", reply_to=None, job_id=None, ours=False)
-    rows = numbered([(0.0, started()), (1.0, answered()), (1.0, ended()), (2.0, file)])
+    rows = numbered([(0.0, started()), (1.0, answered()), (1.0, ended()), (2.0, handed())])
     late = Arrival("gw", "boot", 0, 9_000.0, 9_000.0, facts.FileTaken("out1", None, "gone"))
     rows = with_ticks([Arrival("gw", "boot", 0, 0.0, 0.0, OLD_UP), *rows, late])
     for cut in range(len(rows) + 1):

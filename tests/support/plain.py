@@ -63,3 +63,9 @@ def injected(
     message: str, text: str, mode: str = "queue", *, busy: bool = False, **more: Any
 ) -> wire.Injected:
     return wire.Injected(KEY, message, text, mode, busy, "dev_1", f"req_{message}", **more)
+
+
+def handed() -> wire.FileSent:
+    """A file that the agent sends to the chat."""
+    sent = {"chat_id": "chat", "session_key": None, "message_id": "out1", "path": "/a", "url": ""}
+    return wire.FileSent(**sent, name="a", caption="", reply_to=None, job_id=None, ours=False)
