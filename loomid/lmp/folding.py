@@ -144,9 +144,12 @@ class Retention:
         for tag in self._tags.get(other, ()):
             self._hold(tag, owner)
 
-    def beside(self, owner: str) -> set[str]:
-        """This owner, and all others that need something that it needs."""
-        return {other for tag in self._tags.get(owner, ()) for other in self._owners[tag]}
+    def renew(self, out: Folding, owner: str) -> None:
+        """The owner needs this arrival, and none before it."""
+        out.touched.add(owner)
+        tag = tag_of(out.arrival)
+        self._hold(tag, owner)
+        out.released += self.drop(owner, [other for other in self._tags[owner] if other != tag])
 
     def release(self, owner: str) -> list[str]:
         """The owner is gone: the tags that nobody needs any more."""

@@ -38,12 +38,11 @@ class Host:
         """No stream hooks (0.19): deltas come as edits of the gateway's messages."""
         return self.can(boot, "edits") and not self.can(boot, "stream")
 
-    def learn(self, boot: str, up: GatewayUp) -> tuple[bool, str | None]:
-        """Note what a boot said; returns whether that was news and which boot to forget."""
-        if self._ups.get(boot) == up:
-            return False, None
+    def learn(self, boot: str, up: GatewayUp) -> str | None:
+        """Note what a boot said last; returns which boot to forget."""
         self._ups[boot] = up
-        return True, next(iter(self._ups)) if len(self._ups) > BOOTS else None
+        self._ups.move_to_end(boot)
+        return next(iter(self._ups)) if len(self._ups) > BOOTS else None
 
     def forget(self, boot: str) -> None:
         """That process is gone."""

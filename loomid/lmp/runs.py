@@ -189,15 +189,13 @@ class Runs:
         if out.boot in self._lost:
             del self._lost[out.boot]
             self._release(out, f"~lost:{out.boot}")
-        news, oldest = self._host.learn(out.boot, fact)
-        if news:
-            out.touched.add(f"~boot:{out.boot}")
+        # Be it news or not: that depends on facts that may be gone when it is folded again.
+        self._host.retention.renew(out, f"~boot:{out.boot}")
+        oldest = self._host.learn(out.boot, fact)
         if oldest is not None:
             self._host.forget(oldest)
             self._release(out, f"~boot:{oldest}")
-        former = self._status.up(out, fact)
-        if former is not None:
-            self._release(out, former)
+        self._status.up(out, fact)
 
     def _gateway_down(self, out: Folding, _fact: GatewayDown) -> None:
         self._status.down(out)

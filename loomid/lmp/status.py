@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from loomid.lmp.folding import Folding
     from loomid.lmp.host import Host
 
+_OWNER = "~up"
+"""Name for retention."""
+
 
 class Status:
     """The gateway's status as phones have it."""
@@ -23,11 +26,10 @@ class Status:
         self._host = host
         self._boot: str | None = None
         self._shown: GatewayStatus | None = None
-        self.owner: str | None = None
-        """Name for retention; a new one for each time the gateway comes up."""
 
-    def up(self, out: Folding, fact: GatewayUp) -> str | None:
-        """The gateway is there; returns the owner that is no longer needed."""
+    def up(self, out: Folding, fact: GatewayUp) -> None:
+        """The gateway is there."""
+        self._host.retention.renew(out, _OWNER)
         status = GatewayStatus(
             gateway_id=self._host.gateway_id,
             name=fact.name,
@@ -39,24 +41,16 @@ class Status:
             home_channel=self._home_channel(fact),
         )
         shown = self._shown
-        same = shown is not None and status == replace(shown, since=out.at)
-        if same and self._boot == out.boot:
-            return None
-        former, self.owner = self.owner, f"~up:{out.boot}:{out.at!r}"
-        out.touched.add(self.owner)
         self._boot = out.boot
-        if not same:
+        if shown is None or status != replace(shown, since=out.at):
             self._show(out, status)
-        return former if former != self.owner else None
 
     def down(self, out: Folding) -> None:
         """The process that was there is not (or no longer answers)."""
         shown = self._shown
-        if shown is None or not shown.online or out.boot != self._boot or self.owner is None:
+        if shown is None or not shown.online or out.boot != self._boot:
             return
-        # Whoever keeps the arrival that it came up with keeps this, too: folded again without
-        # it, that the gateway came up once more would be no news.
-        out.touched |= self._host.retention.beside(self.owner)
+        out.touched.add(_OWNER)
         self._show(out, replace(shown, online=False, since=out.at))
 
     def _home_channel(self, fact: GatewayUp) -> str | UnsetType:

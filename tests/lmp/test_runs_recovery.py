@@ -84,6 +84,22 @@ def test_restart_after_the_gateway_came_back() -> None:
         check_cut(rows, cut)
 
 
+def test_restart_after_one_of_two_processes_came_back() -> None:
+    """What it had said before is kept for its turn, or as long as it is not lost."""
+    up, lost = ("x", OLD_UP), ("x", GatewayLost())
+    turn = [("x", started()), ("x", asked()), ("x", ended())]
+    for told in (
+        [up, ("y", OLD_UP), ("y", GatewayLost()), up, lost],
+        [up, *turn, ("y", OLD_UP), lost, up, ("x", Tick())],
+        [up, up, *turn, lost, up, up, ("x", Tick())],
+    ):
+        rows = with_ticks(
+            [Arrival("gw", b, 0, 9.0 * i, 9.0 * i, f) for i, (b, f) in enumerate(told)]
+        )
+        for cut in range(len(rows)):
+            check_cut(rows, cut)
+
+
 @MODEST
 @given(st.data(), st.booleans())
 def test_restart_amid_realistic_turns(data: st.DataObject, edits: bool) -> None:
