@@ -26,7 +26,7 @@ from .files import Files
 from .host import Host
 from .link import Link
 from .questions import Questions
-from .waiting import MOST, Waiting, redirect, redirected
+from .waiting import MOST, Waiting, fold, turn_of
 from .wire import HOME_CHAT, PLATFORM, SOCKET_NAME, Message, log, once
 
 # 0.19 cannot be told that a text is no command.
@@ -174,14 +174,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         state.link.reply({"id": command["id"], **result})
 
     async def _op_inject(
-        self,
-        _id: str,
-        chat_id: str,
-        text: str,
-        message_id: str,
-        mode: str,
-        media: Any = None,
-        **origin: Any,
+        self, _id: str, chat_id: str, text: str, message_id: str, mode: str, **more: Any
     ) -> Message:
         runner, source = self.gateway_runner, self._source(chat_id, message_id=message_id)
         key = self._key(source)
@@ -194,10 +187,11 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
             return {"error": "reserved_text"}
         if mode != "command" and len(self._waiting(key)) >= MOST:
             return {"error": "queue_full"}
-        # In the midst of tools Hermes has the model read the text with their results.
-        aside = mode == "interrupt" and not media and self._redirects(agent, key)
-        told = "steer" if aside and agent._executing_tools else mode
-        event = self._event(source, text, message_id, told, media, **origin)
+        turn = None if more.get("media") else self._turn_for(agent, mode, key)
+        # In the midst of tools Hermes has the model read a text with their results.
+        steers = turn and (mode == "steer" or agent._executing_tools)
+        told = "steer" if steers else "queue" if mode == "steer" else mode
+        event = self._event(source, text, message_id, told, **more)
         if mode == "command":
             state.commands[key] = message_id
             if _ends(text):
@@ -205,20 +199,9 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
             await self.handle_message(event)
         elif key not in self._active_sessions and key not in state.waiting:
             self._start_session_processing(event, key)
-        elif media or not self._folded(agent, mode, text.strip(), key):
-            self._wait(key, event, agent, first=mode == "interrupt")
+        elif not (turn and fold(turn, agent, mode, text.strip())):
+            self._wait(key, event, first=mode == "interrupt")
         return {"value": {"session_key": key, "message_id": message_id, "copies": event.media_urls}}
-
-    def _folded(self, agent: Any, mode: str, text: str, key: str) -> bool:
-        """Put a text into the running turn, if that is wanted and can be."""
-        if mode == "steer" and hasattr(agent, "steer"):
-            return bool(agent.steer(text))
-        return mode == "interrupt" and self._redirects(agent, key) and redirect(agent, text)
-
-    def _redirects(self, agent: Any, key: str) -> bool:
-        """Whether it may go on with another text in its turn (0.20, 0.22)."""
-        can = getattr(agent, "_supports_active_turn_redirect", False) is True
-        return can and not (redirected(agent) or self._hurried(key))
 
     def _takes(self, key: str) -> bool:
         """Whether a message may be handed over when nothing runs there."""
@@ -256,7 +239,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         source = getattr(entry, "origin", None)
         find = getattr(runner, "_delivery_adapter_for", None) or runner._adapter_for_source
         adapter = source and find(source)
-        runs = getattr(agent, "_current_turn_id", None) == turn_id and turn_id not in state.over
+        runs = turn_of(agent) and agent._current_turn_id == turn_id
         if not runs or adapter is None:
             return {"error": "not_active"}
         own = self._forget(session_key)
@@ -317,8 +300,7 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         After its last one Hermes still delivers the answer: 0.20 may lose a /new meanwhile."""
         for _ in range(100):
             agent = self.gateway_runner._running_agents.get(key)
-            works = hasattr(agent, "interrupt") and agent._current_turn_id not in state.over
-            works = works and not (mode == "interrupt" and redirected(agent))
+            works = (turn := turn_of(agent)) and not (mode == "interrupt" and turn.fresh)
             if works or (agent is None and key not in self._active_sessions):
                 break
             await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ import itertools
 import secrets
 import sys
 import time
-from collections import deque
+from collections import OrderedDict
 from threading import get_ident
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,8 +27,7 @@ if not hasattr(state, "boot"):
     state.commands = {}  # session key → message id of its last command
     state.inbox, state.most = "", 64 << 20  # where loomid wants files, of so many bytes at most
     state.waiting = {}  # session key → what waits behind its run
-    state.redirects = deque(maxlen=256)  # turns that have yet to go on with a text
-    state.over = deque(maxlen=256)  # turns that ended
+    state.turns = OrderedDict()  # turn id → how far it is, until it ends
 
 
 def plain(value: object) -> Any:
@@ -49,18 +48,25 @@ def _pre_llm_call(kw: Message) -> Message | None:
     from gateway.session_context import get_session_env
     from tools.skill_provenance import is_background_review
 
-    key = get_session_env("HERMES_SESSION_KEY") or None
-    return None if is_background_review() else {"session_key": key}  # 0.22 never calls it then
+    if is_background_review():  # 0.22 never calls it then
+        return None
+    # `fresh`: it has yet to ask the model what it was told. `stopped`: the agent, if we did that.
+    state.turns[kw.get("turn_id")] = SimpleNamespace(fresh=True, stopped=None)
+    if len(state.turns) > 256:  # those that failed have no end
+        state.turns.popitem(last=False)
+    return {"session_key": get_session_env("HERMES_SESSION_KEY") or None}
 
 
 def _pre_api_request(kw: Message) -> Message:
-    if kw.get("turn_id") in state.redirects:
-        state.redirects.remove(kw["turn_id"])
+    if turn := state.turns.get(kw.get("turn_id")):
+        turn.fresh = False
     return {}
 
 
 def _on_session_end(kw: Message) -> Message:
-    state.over.append(kw.get("turn_id"))
+    turn = state.turns.pop(kw.get("turn_id"), None)
+    if turn and turn.stopped:  # one that came too late would hit the next turn
+        turn.stopped.clear_interrupt()
     return {}
 
 

@@ -15,9 +15,7 @@ LOOK_S = 0.05
 class Waiting:
     """The part of the adapter that has messages wait. All of it runs on the gateway's loop."""
 
-    gateway_runner: Any
     _loop: Any
-    _pending_messages: Any
 
     def _waiting(self, key: str) -> list[Any]:
         """What waits there, the next one first."""
@@ -27,53 +25,70 @@ class Waiting:
         """How many of them interrupt."""
         return sum(event.first for event in self._waiting(key))
 
-    def _wait(self, key: str, event: Any, agent: Any, *, first: bool) -> None:
-        """Have a message wait behind the others; before those, if it is to interrupt the agent."""
+    def _wait(self, key: str, event: Any, *, first: bool) -> None:
+        """Have a message wait behind the others; before those, if it is to interrupt the run."""
         if key not in state.waiting:
             task = asyncio.run_coroutine_threadsafe(_hand_over(key), self._loop)
-            state.waiting[key] = SimpleNamespace(events=[], task=task)
+            state.waiting[key] = SimpleNamespace(events=[], task=task, stopped=None)
         events, event.first = self._waiting(key), first
         events.insert(self._hurried(key) if first else len(events), event)
-        # An interrupt would take back the text that the agent is to go on with.
-        if first and hasattr(agent, "interrupt") and not redirected(agent):
-            if key not in self._pending_messages:  # alone there, nothing is lost
-                self.gateway_runner._enqueue_fifo(key, events.pop(0), self)
-            agent.interrupt(event.text)
 
     def _forget(self, key: str) -> list[Any]:
         """Drop what waits there, and return it."""
-        events = self._waiting(key)
-        dropped = events[:]
-        events.clear()
+        dropped = self._waiting(key)[:]
+        self._waiting(key).clear()
         return dropped
 
+    def _turn_for(self, agent: Any, mode: str, key: str) -> Any:
+        """The turn that the agent is at, if a text becomes part of that."""
+        turn, can = turn_of(agent), getattr(agent, "_supports_active_turn_redirect", False) is True
+        free = mode == "interrupt" and can and turn and not (turn.fresh or self._hurried(key))
+        return turn if mode == "steer" or free else None
 
-def redirected(agent: Any) -> bool:
-    """Whether it has yet to go on with a text (0.20, 0.22): a second one would become part of it,
-    or nobody could tell that the first was taken up."""
-    return getattr(agent, "_current_turn_id", None) in state.redirects
+
+def turn_of(agent: Any) -> Any:
+    """The turn that an agent is at, from its first hook to its last."""
+    return state.turns.get(getattr(agent, "_current_turn_id", None))
 
 
-def redirect(agent: Any, text: str) -> bool:
-    """Have it break off and go on with a text, if it can."""
-    turn = agent._current_turn_id
-    if not agent._executing_tools:  # else it reads the text with their results
-        state.redirects.append(turn)
+def fold(turn: Any, agent: Any, mode: str, text: str) -> bool:
+    """Have an agent break off and go on with a text in its turn (0.20, 0.22); in the midst of
+    tools, and if that is the mode, it reads the text with their results. False: it cannot."""
+    if mode == "steer":
+        return bool(agent.steer(text))
+    # Until it has asked with this text a second one would become part of it, or an interrupt
+    # would take it back.
+    turn.fresh = not agent._executing_tools
     done = bool(agent.redirect(text))
-    if not done and turn in state.redirects:
-        state.redirects.remove(turn)
+    turn.fresh &= done
     return done
+
+
+def _stop(waiting: Any, agent: Any) -> None:
+    """Have an agent end its turn, that one alone, for what waits. It is told no text: Hermes
+    would make a turn of that, too."""
+    turn = turn_of(agent)
+    if turn and not (turn.fresh or turn.stopped):
+        waiting.stopped = turn.stopped = agent
+        agent.interrupt()
+        if turn_of(agent) is not turn:  # it ended meanwhile
+            agent.clear_interrupt()
 
 
 async def _hand_over(key: str) -> None:
     """Begin the turns of what waits there, one by one, with the adapter of the moment."""
-    events = state.waiting[key].events
+    waiting = state.waiting[key]
+    events = waiting.events
     while events:
         await asyncio.sleep(LOOK_S)
         try:
             state.adapter._heal_stale_session_lock(key)
             idle = await state.adapter._idle(key)
-            if idle and events and state.adapter._takes(key):
+            if not idle and events and events[0].first:
+                _stop(waiting, state.adapter.gateway_runner._running_agents.get(key))
+            elif idle and events and state.adapter._takes(key):
+                if waiting.stopped:  # of a turn that failed there was no end to clear it
+                    waiting.stopped.clear_interrupt()
                 state.adapter._start_session_processing(events.pop(0), key)
         except Exception as error:  # noqa: BLE001 - what waits behind must not be stuck for it
             once(f"a message that waited met an error of Hermes: {type(error).__name__}")
