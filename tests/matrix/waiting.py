@@ -67,26 +67,28 @@ async def pictures_wait(player: Player) -> None:
 @scenario
 async def interrupts_at_once(player: Player) -> None:
     """Each is told once: as the input of a run, or with a run of its own."""
-    first = await streaming(player, "slow 20")
+    first = await streaming(player, "slow 8")
     task_id = first.payload["task_id"]
     requests = [
         (await player.send(f"no {number}", task_id=task_id, mode="interrupt"))[0]
         for number in range(4)
     ]
-
-    await told_once(player, requests)
-    await player.ended(first.payload["run_id"])
+    await told_once(player, task_id, requests)
 
 
-async def told_once(player: Player, requests: list[str]) -> None:
-    """Each of them, as the input of a run, or with a run of its own."""
+async def told_once(player: Player, task_id: str, requests: list[str]) -> None:
+    """Each of them, as the input of a run, or with a run of its own, and nothing beside them."""
 
     def told() -> list[str]:
         found = player.phone.events("run.started", "run.input")
         return [got.payload["origin"]["request_id"] for got in found if "origin" in got.payload]
 
     await player.connection.wait_for(lambda: set(requests) <= set(told()), 60)
+    await player.play("say 1", task_id=task_id)  # waits for whatever they began
     assert sorted(request for request in told() if request in requests) == sorted(requests)
+    said = [got for got in player.phone.events() if got.frame.task_id == task_id]
+    assert all("origin" in got.payload for got in said if got.type == "run.started")
+    assert not [got for got in said if got.type == "notification"]
 
 
 @scenario
@@ -94,6 +96,6 @@ async def interrupts_while_a_tool_runs(player: Player) -> None:
     request_id, _ = await player.send("danger sleep 3")
     first = await player.started(request_id)
     await player.event("run.tool_started", run_id=first.payload["run_id"])
-    more = {"task_id": first.payload["task_id"], "mode": "interrupt"}
-    await told_once(player, [(await player.send("no, this", **more))[0]])
-    await player.ended(first.payload["run_id"])
+    task_id = first.payload["task_id"]
+    sent, _ = await player.send("no, this", task_id=task_id, mode="interrupt")
+    await told_once(player, task_id, [sent])

@@ -134,6 +134,22 @@ class OtherAdapter(BasePlatformAdapter):
         events = [head, *runner._queued_events.get(session_key, ()), *loomi._waiting(session_key)]
         return [[e.message_id, e.text] for e in events if e]
 
+    async def do_interrupt_late(self, session_key, times):
+        """What clears an interrupt at the end of a turn is so often too early for the shim's."""
+        agent = self.gateway_runner._running_agents[session_key]
+        turn = sys.modules["_hermes_shim_state"].turns[agent._current_turn_id]
+        clear = agent.clear_interrupt
+
+        def late(**more):
+            nonlocal times
+            cleared = clear(**more)
+            if times:
+                times, turn.stopped = times - 1, agent
+                agent.interrupt()
+            return cleared
+
+        agent.clear_interrupt = late
+
     async def do_fail_after(self, method):
         """A method of the gateway does its work and then fails, once."""
         runner = self.gateway_runner
