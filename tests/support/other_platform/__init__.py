@@ -136,7 +136,7 @@ class OtherAdapter(BasePlatformAdapter):
 
     async def do_interrupt_late(self, session_key, times):
         """What clears an interrupt at the end of a turn is so often too early for the shim's."""
-        agent = self.gateway_runner._running_agents[session_key]
+        agent = await self.loomi()._agent(session_key)
         turn = sys.modules["_hermes_shim_state"].turns[agent._current_turn_id]
         clear = agent.clear_interrupt
 
