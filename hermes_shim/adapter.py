@@ -188,9 +188,10 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         if mode != "command" and len(self._waiting(key)) >= MOST:
             return {"error": "queue_full"}
         turn = None if more.get("media") else self._turn_for(agent, mode, key)
-        # In the midst of tools Hermes has the model read a text with their results.
+        # In the midst of tools Hermes has the model read a text with their results. What becomes no
+        # part of a turn now is told so: the next redirect is none of it.
         steers = turn and (mode == "steer" or agent._executing_tools)
-        told = "steer" if steers else "queue" if mode == "steer" else mode
+        told = "steer" if steers else mode if turn or mode == "command" else "queue"
         event = self._event(source, text, message_id, told, **more)
         if mode == "command":
             state.commands[key] = message_id

@@ -198,7 +198,8 @@ class Injected:
     text: str
     """As the phone wrote it: the first PREVIEW_CHARS + 1 characters."""
     mode: str
-    """`queue`, `steer`, `interrupt`, or `command` for a slash command."""
+    """What becomes of it: `queue` a turn of its own, `steer` and `interrupt` a part of the one
+    that runs, `command` a slash command."""
     busy: bool
     """An agent was running on that key."""
     device_id: str | None = None
