@@ -25,6 +25,7 @@ END = 2**63 - 1
 _STEP = 500
 _TEXT = 64
 """Characters of a message by which a copy is known, beside its length."""
+_CLOCK_S = 1.0
 _COPYING_S = 600.0
 """Copies are made when a session begins; what is so much younger is none."""
 
@@ -135,11 +136,15 @@ def own(reader: Reader, session: Session) -> int:
     it took over is in the parent's order, so both are gone through once, in steps."""
     if session.parent is None:
         return 0
-    sure = surely_own(reader, session)
-    theirs = (key for _, key, _ in _keys(reader, session.parent, 0))
-    for id_, key, copied in _keys(reader, session.id, session.started_at):
-        if id_ >= sure or (not copied and key not in theirs):
+    sure, began = surely_own(reader, session), session.started_at
+    theirs = (key for _, key, ts in _keys(reader, session.parent) if ts <= began + _CLOCK_S)
+    aged = False
+    for id_, key, ts in _keys(reader, session.id):
+        summary = str(key[-1]).startswith(SUMMARIES)
+        old = ts < began - 0.001
+        if id_ >= sure or not (summary or old or (not aged and key in theirs)):
             return id_
+        aged |= old and not summary  # its copies keep their times
     return END
 
 
@@ -148,10 +153,8 @@ def told(reader: Reader, session: Session) -> str:
     return f"messages.id >= {own(reader, session)} AND {reader.shown(session.id)}"
 
 
-def _keys(
-    reader: Reader, session_id: str, started_at: float
-) -> Iterator[tuple[int, tuple[object, ...], bool]]:
-    """Id, what it is known by, whether it is a summary or older than its session; oldest first."""
+def _keys(reader: Reader, session_id: str) -> Iterator[tuple[int, tuple[object, ...], float]]:
+    """Id, what it is known by (its text at last), and time of each message; the oldest first."""
     after, shown = 0, reader.shown(session_id)
     while True:
         rows = reader.rows(
@@ -163,8 +166,7 @@ def _keys(
         )
         for row in rows:
             key = (row["role"], row["tool_call_id"], row["calls"], row["size"], row["text"])
-            summary = isinstance(row["text"], str) and row["text"].startswith(SUMMARIES)
-            yield row["id"], key, summary or row["timestamp"] < started_at - 0.001
+            yield row["id"], key, row["timestamp"]
         if len(rows) < _STEP:
             return
         after = rows[-1]["id"]

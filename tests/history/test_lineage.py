@@ -237,6 +237,21 @@ def test_what_both_say_later_is_the_own_of_each(home: Home) -> None:
     assert hermesdb.read(home.folder, work) == (["s2", "s1"], 4)
 
 
+@pytest.mark.parametrize("keep_time", [True, False])
+def test_what_is_said_again_after_a_branch_is_its_own(home: Home, *, keep_time: bool) -> None:
+    """Also when what it was made from says it again, too."""
+    home.session("s1", KEY)
+    for text in ("hi", "how are you", "hi"):
+        home.say(text)
+    home.session("s2", KEY, parent_session_id="s1", model_config={"_branched_from": "s1"})
+    home.copy("s1", "s2", keep_time=keep_time)
+    home.say("hi", session="s2")
+    home.say("hi", session="s1", after=60.0)
+    home.say("how are you", session="s2")
+    said = ["hi", "how are you", "hi", "hi", "hi", "how are you"]
+    assert prompts(home, KEY, "s2") == said
+
+
 def test_a_branch_that_nothing_was_added_to(home: Home) -> None:
     home.session("s1", KEY)
     home.say("one")
