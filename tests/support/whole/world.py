@@ -68,6 +68,10 @@ class _Pump(Pump):
         self.refolded()
 
 
+class _Stopped(Exception):
+    """Ends the task group that everything runs in."""
+
+
 class World:
     """The simulation."""
 
@@ -149,8 +153,16 @@ class World:
             )
             self.pump = _Pump(self.gateways, self.log, store, self.key, clock)
             self.pump.refolded = self._check_refold
-            async with asyncio.TaskGroup() as self.group:
-                await self._compose()
+            self.leaving = asyncio.Event()
+            try:
+                async with asyncio.TaskGroup() as self.group:
+                    await self._compose()
+                    await self.leaving.wait()
+                    self.up = False
+                    await self.hub.close()
+                    raise _Stopped
+            except* _Stopped:
+                await self.log.close()
 
     def _watch_claims(self) -> None:
         """Note each claim that is given back, as it is tried: of the end we may not hear."""
@@ -219,7 +231,7 @@ class World:
             self._bury()
         elif self.life is not None and self.life.done():
             self.life.result()
-            raise AssertionError("loomid ended by itself")
+            assert self.leaving.is_set(), "loomid ended by itself"
 
     def _listen(self) -> None:
         """Phones that pay attention read what is there, and come back by themselves."""
@@ -253,14 +265,9 @@ class World:
     def stop(self) -> None:
         """An orderly stop."""
         assert self.life is not None
-
-        async def leave() -> None:
-            await self.hub.close()
-            await self.log.close()
-
-        leaving = self.loop.create_task(leave())
+        self.leaving.set()
         for _ in range(100):
-            if leaving.done() or self.life is None:
+            if self.life is None or self.life.done():
                 break
             self.advance(0.1)
         if self.life is not None:
