@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -26,7 +27,10 @@ PAUSE_S = 0.004
 away = st.sampled_from([0.0, 0.0, 3.0, None])
 """How long loomid is not started again."""
 which = st.integers(0, 11)
+EXPLORES = "LOOMI_WHOLE_EXAMPLES" in os.environ
 EXAMPLES = int(os.environ.get("LOOMI_WHOLE_EXAMPLES", "40"))
+# A timeout amid an example would be taken for an event that is missing.
+pytestmark = [pytest.mark.timeout(0)] if EXPLORES else []
 
 
 class Whole(RuleBasedStateMachine):
@@ -324,6 +328,6 @@ TestWhole.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=100,
     # The same steps each time, unless more are asked for: then others are explored.
-    derandomize="LOOMI_WHOLE_EXAMPLES" not in os.environ,
+    derandomize=not EXPLORES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
