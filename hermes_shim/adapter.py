@@ -193,16 +193,16 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         steers = turn and (mode == "steer" or agent._executing_tools)
         told = "steer" if steers else mode if turn or mode == "command" else "queue"
         event = self._event(source, text, message_id, told, **more)
+        dropped = self._forget(key) if mode == "command" and _ends(text) else []
         if mode == "command":
             state.commands[key] = message_id
-            if _ends(text):
-                self._forget(key)
             await self.handle_message(event)
         elif key not in self._active_sessions and key not in state.waiting:
             self._start_session_processing(event, key)
         elif not (turn and fold(turn, agent, mode, text.strip())):
             self._wait(key, event, first=mode == "interrupt")
-        return {"value": {"session_key": key, "message_id": message_id, "copies": event.media_urls}}
+        value = {"session_key": key, "message_id": message_id, "copies": event.media_urls}
+        return {"value": value | {"dropped": dropped}}
 
     def _takes(self, key: str) -> bool:
         """Whether a message may be handed over when nothing runs there."""
@@ -249,9 +249,8 @@ class LoomiAdapter(Chats, Controls, Files, Host, Questions, Waiting, BasePlatfor
         waiting = [slot(session_key), *more(session_key, ())]
         await adapter.handle_message(self._event(source, "/stop", f"stop-{_id}", "command"))
         left = [slot(session_key), *more(session_key, ())]
-        gone = [event for event in waiting if event and event not in left] + own
-        dropped = [event.message_id for event in gone]
-        return {"value": {"state": "cancelling", "dropped": dropped}}
+        gone = [event.message_id for event in waiting if event and event not in left]
+        return {"value": {"state": "cancelling", "dropped": gone + own}}
 
     async def _op_approve(self, _id: str, approval_id: str, choice: str, **more: Any) -> Message:
         """Answer exactly its own queue entry, as Hermes' resolve_gateway_approval would."""

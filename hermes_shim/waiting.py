@@ -33,9 +33,9 @@ class Waiting:
         events, event.first = self._waiting(key), first
         events.insert(self._hurried(key) if first else len(events), event)
 
-    def _forget(self, key: str) -> list[Any]:
-        """Drop what waits there, and return it."""
-        dropped = self._waiting(key)[:]
+    def _forget(self, key: str) -> list[str]:
+        """Drop what waits there; returns the message ids."""
+        dropped = [event.message_id for event in self._waiting(key)]
         self._waiting(key).clear()
         return dropped
 

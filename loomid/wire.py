@@ -299,7 +299,7 @@ RESULT_ERRORS = {
 # ── commands: op → (arguments, value of the Result) ──────────────────────────
 #
 # inject     {chat_id, text, message_id, mode, device_id?, request_id?}
-#            → {session_key, message_id, copies: [path]}
+#            → {session_key, message_id, copies: [path], dropped: [message_id, …]}
 # inject_files   {files: [{path, name, media_type}], message_type, attachments, …: as inject}
 #            → as inject; `attachments` is echoed in the fact `injected`, `copies` are those that
 #            Hermes keeps of the files

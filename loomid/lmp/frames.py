@@ -90,6 +90,8 @@ class SendResult(Payload, frozen=True, kw_only=True):
     request_id: str
     task_id: str
     accepted: bool
+    dropped: list[str] | UnsetType = UNSET
+    """Requests whose messages waited, and which a command has dropped."""
 
 
 class ApprovalResolveResult(Payload, frozen=True, kw_only=True):

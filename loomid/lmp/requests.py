@@ -98,12 +98,12 @@ def _request_id(message: str) -> str:
 # ── what a gateway's result means for the phone ─────────────────────────────
 
 
-class _Injected(msgspec.Struct):
-    session_key: str
-
-
 class _Cancelled(msgspec.Struct):
     dropped: list[str] = []
+
+
+class _Injected(_Cancelled, kw_only=True):
+    session_key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,13 @@ def session_key(value: dict[str, Any]) -> str:
 
 def sent(key: bytes, asked: Asked, value: dict[str, Any]) -> frames.SendResult:
     """The answer to session.send. Raises GatewayError when `value` is odd, as all of these do."""
-    task_id = ids.task_id(key, asked.gateway_id, session_key(value))
-    return frames.SendResult(request_id=asked.request_id or "", task_id=task_id, accepted=True)
+    told = convert(value, _Injected)
+    return frames.SendResult(
+        request_id=asked.request_id or "",
+        task_id=ids.task_id(key, asked.gateway_id, told.session_key),
+        accepted=True,
+        dropped=request_ids(told.dropped) or UNSET,
+    )
 
 
 def interrupted(_: bytes, asked: Asked, value: dict[str, Any]) -> frames.RunResult:

@@ -15,7 +15,12 @@ def test_say(gateway: Gateway, peer: Peer) -> None:
     answer = inject(peer, "say 6 20", "say", "m-say", device_id="d1", request_id="r1")
     assert answer.error is None, answer
     key = "agent:main:loomi:dm:say"
-    assert answer.value == {"session_key": key, "message_id": "m-say", "copies": []}
+    assert answer.value == {
+        "session_key": key,
+        "message_id": "m-say",
+        "copies": [],
+        "dropped": [],
+    }
     injected = peer.wait("injected", at, message_id="m-say")
     assert injected["session_key"] == key
     assert (injected["device_id"], injected["request_id"]) == ("d1", "r1")

@@ -78,8 +78,8 @@ def test_cancel_drops_all_and_says_so(gateway: Gateway, peer: Peer) -> None:
 def test_a_typed_command_that_ends_the_run_drops_all(peer: Peer, command: str) -> None:
     chat = f"typed{command[1:]}"
     at, _ = start_slow(peer, chat, "m-typed")
-    wait_behind(peer, chat, range(6))
-    assert inject(peer, command, chat, "m-command", "command").error is None
+    texts = wait_behind(peer, chat, range(6))
+    assert inject(peer, command, chat, "m-command", "command").value["dropped"] == texts
     peer.wait("processing.ended", at, message_id="m-typed")
     run(peer, "say 1", chat, "m-after")
     assert begun(peer, at, chat) == ["slow 30", "say 1"]

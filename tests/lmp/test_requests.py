@@ -141,6 +141,15 @@ def test_the_result_of_a_message_names_its_task() -> None:
     got = requests.sent(KEY, _asked("session.send"), {"session_key": "k", "message_id": "m"})
     task_id = ids.task_id(KEY, "gw", "k")
     assert got == frames.SendResult(request_id="r1", task_id=task_id, accepted=True)
+    assert got.dropped is UNSET
+    answer = ("session.send.result", got)
+    assert requests.load(requests.dump(answer)) == answer
+
+
+def test_the_result_of_a_command_names_the_requests_it_dropped() -> None:
+    value = {"session_key": "k", "dropped": [requests.message_id("m", "r7"), "of another platform"]}
+    got = requests.sent(KEY, _asked("session.send"), value)
+    assert got.dropped == ["r7"]
     answer = ("session.send.result", got)
     assert requests.load(requests.dump(answer)) == answer
 
@@ -168,6 +177,7 @@ def test_the_result_of_a_resume() -> None:
     [
         (requests.sent, "session.send", {}),
         (requests.sent, "session.send", {"session_key": 5}),
+        (requests.sent, "session.send", {"session_key": "k", "dropped": 5}),
         (requests.interrupted, "run.cancel", {"dropped": "x"}),
     ],
 )

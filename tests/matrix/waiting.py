@@ -99,3 +99,17 @@ async def interrupts_while_a_tool_runs(player: Player) -> None:
     task_id = first.payload["task_id"]
     sent, _ = await player.send("no, this", task_id=task_id, mode="interrupt")
     await told_once(player, task_id, [sent])
+
+
+@scenario
+async def a_stop_names_what_it_drops(player: Player) -> None:
+    first = await streaming(player, "slow 20")
+    task_id, run_id = first.payload["task_id"], first.payload["run_id"]
+    requests = [(await player.send(f"no {n}", task_id=task_id))[0] for n in range(3)]
+    stop = {"text": "/stop", "task_id": task_id, "command": True}
+    answer = await player.request("session.send", request_id="stop", **stop)
+    assert answer.payload["dropped"] == requests
+    assert (await player.ended(run_id)).payload["status"] == "cancelled"
+    await player.play("say 1", task_id=task_id)
+    found = [got.payload.get("prompt") for got in player.phone.events("run.started")]
+    assert not {f"no {n}" for n in range(3)} & {*found}
