@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from loomid import wire
 from loomid.errors import PhoneError
+from loomid.lmp import requests
 
 ROOT = Path(__file__).parents[2]
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
@@ -58,8 +60,10 @@ def test_params_are_those_of_the_table(code: str) -> None:
 
 
 def test_every_reason_is_told() -> None:
-    """Those that loomid itself gives; a gateway's are passed on."""
-    reasons = set()
+    """Those that loomid itself gives, and a plugin's words that are no `gateway_error`."""
+    refusals = [requests.refusal(code) for code in wire.RESULT_ERRORS]
+    refusals = [one for one in refusals if one.code != "gateway_error" and "reason" in one.params]
+    reasons = {one.params["reason"] for one in refusals}
     for path in (ROOT / "loomid").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in classes():
