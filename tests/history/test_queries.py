@@ -35,12 +35,6 @@ def hermes(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-async def side(tmp_path: Path) -> AsyncIterator[Side]:
-    async with Side(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
 async def host(side: Side, tmp_path: Path, hermes: Home) -> AsyncIterator[Host]:
     made = Host(tmp_path / "h.sock", home=str(hermes.folder))
     made.sessions = [row("s1", "c1"), row("s2", "c2")]
