@@ -105,7 +105,7 @@ class History:
         """Tasks.list, with the user's own words where a task begins with files."""
         told = await self._tasks.list(device, asked)
         sent = await self._sent.of_tasks([task.task_id for task in told.tasks])
-        rows = [await self._tasks.row(task_id) for task_id in sent]
+        rows = await self._tasks.rows(sent)
         own: dict[str, Own] = {}
         for gateway in {row.gateway_id for row in rows}:
             tasks = {row.session_id: row.task_id for row in rows if row.gateway_id == gateway}

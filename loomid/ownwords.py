@@ -12,7 +12,7 @@ from loomid.hermesdb import SUMMARY, TextLimits
 from loomid.lmp.recalled import Own, Recall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loomid.hermesdb import Reader
     from loomid.lmp.query import Query
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from loomid.search import Found
 
 _LIMITS = TextLimits(200_000, 0)
+_TITLED = 1_000
+"""Characters at the beginning of a message, of which Hermes makes titles."""
 
 
 def openings(
@@ -27,8 +29,9 @@ def openings(
 ) -> dict[str, Own]:
     """The messages that these sessions (session → task) begin with. Raises sqlite3.Error."""
     firsts = {_first(reader, session): session for session in tasks}
-    own = _messages(reader, {first: tasks[session] for first, session in firsts.items()}, sent)
-    return {firsts[first]: words for first, words in own.items()}
+    known = _messages(reader, {first: tasks[session] for first, session in firsts.items()}, sent)
+    # Of the stored text titles are made alone: there may be whole documents in it.
+    return {firsts[first]: replace(own, stored=own.stored[:_TITLED]) for first, own in known}
 
 
 def retold(
@@ -40,7 +43,7 @@ def retold(
     """Hits (each with its task), by their messages: those that are told otherwise. Raises
     sqlite3.Error."""
     begun = openings(reader, {found.session_id: task for found, task in hits}, sent)
-    own = _messages(reader, {found.id: task for found, task in hits}, sent)
+    own = dict(_messages(reader, {found.id: task for found, task in hits}, sent))
     told = {}
     for found, _ in hits:
         if words := begun.get(found.session_id):
@@ -53,15 +56,17 @@ def retold(
 
 def _messages(
     reader: Reader, tasks: Mapping[int, str], sent: Mapping[str, Sequence[Sent]]
-) -> dict[int, Own]:
+) -> Iterator[tuple[int, Own]]:
     """Of these messages (message → task) those that are known."""
     known = [message for message, task in tasks.items() if task in sent]
-    found = {}
+    recalls = {
+        task: Recall(sent[task], _LIMITS.text, any_copy=True)
+        for task in {tasks[message] for message in known}
+    }
     for row in reader.messages(known, _LIMITS):
-        told = Recall(sent[tasks[row.id]], _LIMITS.text)(row)
+        told = recalls[tasks[row.id]](row)
         if told is not row:
-            found[row.id] = Own(row.content.text, told.content)
-    return found
+            yield row.id, Own(row.content.text, told.content)
 
 
 def _first(reader: Reader, session: str) -> int:

@@ -25,7 +25,7 @@ from loomid.lmp.payload import given
 from loomid.vault import TaskRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from loomid.gateway import Gateways, GatewayState
     from loomid.lmp.conversations import Conversation
@@ -139,6 +139,10 @@ class Tasks:
         if row is None:
             raise UnknownTask
         return row
+
+    async def rows(self, task_ids: Collection[str]) -> list[TaskRow]:
+        """The same of those that are remembered here."""
+        return await self._vault.tasks(len(task_ids), only=task_ids) if task_ids else []
 
     def new_place(self, gateway_id: str | None) -> Destination:
         """Where a new task goes: to that gateway, or to the first. Raises GatewayOffline."""

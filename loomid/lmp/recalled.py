@@ -63,12 +63,14 @@ class Sent:
 
 
 class Recall:
-    """Knows the stored messages of one task again; each of `sent` once."""
+    """Knows the stored messages of one task again: each of `sent` once, or (`any_copy`) in
+    whatever branch it lies as well."""
 
-    def __init__(self, sent: Iterable[Sent], limit: int) -> None:
+    def __init__(self, sent: Iterable[Sent], limit: int, *, any_copy: bool = False) -> None:
         """`limit`: characters of a text, at most."""
         self._left = dict(enumerate(sent))
         self._limit = limit
+        self._any_copy = any_copy
         self._by_copy = {
             found[0]: number
             for number, one in self._left.items()
@@ -83,7 +85,9 @@ class Recall:
         number = self._find(row)
         if number is None:
             return row
-        one = self._left.pop(number)
+        one = self._left[number]
+        if not self._any_copy:
+            del self._left[number]
         text, truncated = cut(_told(row.content.text, one), self._limit)
         files = tuple(attached(ref) for ref in one.attachments)
         return replace(row, content=Content(text, truncated, files))

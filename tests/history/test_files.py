@@ -6,12 +6,14 @@ import json
 import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loomid import sentindex
+from loomid import hermesdb, sentindex
 from loomid.lmp.history_frames import LEAST_BYTES
+from loomid.ownwords import openings
 from tests.support import samples
 from tests.support.answering import PHONE, Host, Side, key_of
 from tests.support.hermes_home import Home
@@ -229,3 +231,29 @@ async def test_hits_are_in_the_users_words(side: Side, host: Host, hermes: Home)
     assert told == [("b.png, a b.md", []), ("compare these", [])]
     (hit,) = await found("nothing")
     assert hit["title"] == "compare these"
+
+
+async def test_a_branch_begins_with_the_users_words_too(
+    side: Side, host: Host, hermes: Home
+) -> None:
+    task_id = await say(side, host, hermes, "look", NOTE)
+    (first,) = hermes.rows("SELECT id, session_key FROM sessions")
+    branch = {"parent_session_id": first["id"], "model_config": {"_branched_from": first["id"]}}
+    hermes.session("s-2", first["session_key"], **branch)
+    hermes.copy(first["id"], "s-2", keep_time=True)
+    for session, title in ((first["id"], "[The user…"), ("s-2", "[The user sent…")):
+        hermes.message("user", f"a zebra in {session}", session)
+        hermes.run("UPDATE sessions SET title = ? WHERE id = ?", title, session)
+    hits = (await side.ask("task.search", query="zebra"))["hits"]
+    told = {(hit["session_id"], hit["task_id"], hit["title"]) for hit in hits}
+    assert told == {(first["id"], task_id, "look"), ("s-2", task_id, "look")}
+
+
+async def test_no_documents_are_held_for_the_list(side: Side, host: Host, hermes: Home) -> None:
+    task_id = await say(side, host, hermes, "look", NOTE, read=READ)
+    (session,) = hermes.rows("SELECT id FROM sessions")
+    sent = await side.files.sent.of_tasks([task_id])
+    look = partial(openings, tasks={session["id"]: task_id}, sent=sent)
+    own = hermesdb.read(hermes.folder, look)[session["id"]]
+    assert (own.preview, own.title("[The user sent…")) == ("look", "look")
+    assert len(own.stored) < 2_000
