@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 4_096
-"""The newest are kept."""
+MOST_BYTES = 16 * 2**20
+"""Of parts, captions and links in them; the newest are kept."""
 _PART = msgspec.json.Decoder(Part)
 
 
@@ -33,7 +34,12 @@ def write(line: sqlite3.Connection, told: Iterable[FileTold]) -> None:
             ON CONFLICT DO NOTHING""",
             rows,
         )
-        line.execute("DELETE FROM handed WHERE id <= (SELECT max(id) FROM handed) - ?", (MOST,))
+        line.execute(
+            """DELETE FROM handed WHERE id IN (SELECT id FROM (SELECT id,
+            row_number() OVER newest AS number, sum(length(CAST(part AS BLOB))) OVER newest AS held
+            FROM handed WINDOW newest AS (ORDER BY id DESC)) WHERE number > ? OR held > ?)""",
+            (MOST, MOST_BYTES),
+        )
 
 
 def of_task(line: sqlite3.Connection, task_id: str) -> list[FileTold]:

@@ -138,10 +138,11 @@ async def test_a_branch_has_what_was_sent_before_it_once(agent: Agent) -> None:
     assert await agent.history() == live
 
 
+@pytest.mark.parametrize(("bound", "most"), [("MOST", 2), ("MOST_BYTES", 600)])
 async def test_the_newest_of_what_was_sent_is_remembered(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
 ) -> None:
-    monkeypatch.setattr(handedindex, "MOST", 2)
+    monkeypatch.setattr(handedindex, bound, most)
     first = await agent.run("t1", "a.md", "b.md")
     second = await agent.run("t2", "c.md")
     assert await agent.history() == [first[1:], second]
