@@ -6,6 +6,7 @@ second name of it, or a copy, which it removes.
 
 import asyncio
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ from .wire import Message, log
 COPIES, COPIES_BYTES = 64, 1 << 30
 SPARE_BYTES = 16 << 20  # of the disk, which files leave to loomid's database
 INLINE_BYTES = 100 << 10  # of a text, which Hermes' own adapters give the model to read at once
+# What Hermes would follow in a message: to files, to addresses; of plugins (0.20, 0.22) any word.
+REFERENCE = re.compile(REFERENCE_PATTERN.pattern + r"|(?<![\w/])@[a-zA-Z][\w-]*:\S")
 CACHES = {
     "image": base.cache_image_from_bytes,
     "audio": base.cache_audio_from_bytes,
@@ -41,8 +44,7 @@ def cached(path: str, name: str, media_type: str) -> tuple[str, str, str]:
     textual = media_type.startswith("text/") or suffix in base._TEXT_INJECT_EXTENSIONS
     if textual and len(data) <= INLINE_BYTES:
         with suppress(UnicodeDecodeError):
-            # Hermes would follow references in it: to files, to addresses.
-            if "\0" not in (text := data.decode()) and not REFERENCE_PATTERN.search(text):
+            if "\0" not in (text := data.decode()) and not REFERENCE.search(text):
                 return copy, "text/plain", f"[Content of {name}]:\n{text}"
     # Of text/… it would say that the content is below.
     return copy, media_type.replace("text/", "application/x-", 1), ""

@@ -77,8 +77,7 @@ def _stop(waiting: Any, agent: Any) -> None:
 
 async def _hand_over(key: str) -> None:
     """Begin the turns of what waits there, one by one, with the adapter of the moment."""
-    waiting = state.waiting[key]
-    events = waiting.events
+    events = (waiting := state.waiting[key]).events
     while events:
         await asyncio.sleep(LOOK_S)
         try:

@@ -174,6 +174,7 @@ READ = {
     "orders.json": ("application/json", b'{"note": "a\xc3\xa4"}'),
     "as long as may be.log": ("text/plain", b"x" * SHORT),
     "command.txt": ("text/plain", b"/yolo\n"),
+    "no reference.txt": ("text/plain", b"me@file:x, /@file:x, @media (a: b), @type: x"),
     "hint.md": ("text/markdown", b"look\n\n[Image attached at: /etc/x]\n\nlook"),
 }
 UNREAD = {
@@ -181,7 +182,9 @@ UNREAD = {
     "latin.txt": ("text/plain", "sch\xf6n".encode("latin-1")),
     "half.txt": ("text/plain", b"\xed\xa0\x80"),
     "nul.txt": ("text/plain", b"a\0b"),
-    "reference.txt": ("text/plain", b"see @file:/etc/hostname and @diff"),
+    "reference.txt": ("text/plain", b"see @file:/etc/hostname"),
+    "word.txt": ("text/plain", b"see @diff"),
+    "plugin.txt": ("text/plain", b"see (@a-word:today)"),
     "report.pdf": ("application/pdf", samples.PDF),
 }
 
