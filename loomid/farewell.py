@@ -25,9 +25,10 @@ class StillOnline(LoomiError):
 
 
 async def forget(gateways: Gateways, pump: Pump, events: Log, gateway_id: str) -> None:
-    """Know nothing of a gateway any more; returns when that is stored and phones are told.
+    """Count a gateway as no more; returns when that is stored and phones are told.
 
-    Its tasks are no longer listed. When it comes back it is there again, with its tasks.
+    Its tasks are no longer listed; their events and files go when they are old. When it comes
+    back it is there again, with its tasks.
     Raises KeyError: there is none, StillOnline, StorageFailing: it is not stored yet, but will be.
     """
     known = {state.gateway_id: state.name for state in gateways.states()}

@@ -31,7 +31,7 @@ _NAMES = msgspec.json.Decoder(tuple[str, ...])
 
 
 class SentIndex:
-    """The table sent."""
+    """The table sent; and, to read alone, handed (handedindex)."""
 
     def __init__(self, store: Store) -> None:
         self._line = Durable(store.safe, store.health)
