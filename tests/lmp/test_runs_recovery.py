@@ -11,6 +11,7 @@ from loomid import wire
 from loomid.lmp import facts
 from loomid.lmp.facts import Arrival, GatewayDown, GatewayLost, Tick
 from loomid.lmp.frames import RUN_ENDS, Event
+from loomid.lmp.host import BOOTS
 from loomid.lmp.runs import Runs
 from tests.support.anyfacts import arrivals
 from tests.support.folding import KEY, Driver
@@ -98,6 +99,16 @@ def test_restart_after_one_of_two_processes_came_back() -> None:
         )
         for cut in range(len(rows)):
             check_cut(rows, cut)
+
+
+def test_restart_among_more_processes_than_are_known() -> None:
+    """The one is forgotten that said longest ago what it can, also where it had come first."""
+    boots = [*map(str, range(BOOTS)), "0", "another"]
+    told = [Arrival("gw", boot, 0, 1.0 + i, 1.0 + i, EDITS_UP) for i, boot in enumerate(boots)]
+    turn = [(20.0, started()), (20.1, asked()), (20.2, answered()), (20.3, ended())]
+    rows = with_ticks([*told, *numbered(turn, boot="0")])
+    for cut in range(len(rows)):
+        check_cut(rows, cut)
 
 
 @MODEST
