@@ -41,6 +41,14 @@ class Message:
     message_id: str
     text: str
     files: list[dict[str, Any]]
+    copies: list[str]
+    """Where Hermes would keep its own of the files."""
+
+    @property
+    def stored(self) -> str:
+        """As Hermes stores it: the text with notes for the model before it."""
+        notes = [f"[The user sent a file. It is saved at: {copy}]" for copy in self.copies]
+        return "\n\n".join([*notes, self.text])
 
 
 @dataclass
@@ -120,17 +128,22 @@ class Agent:
         busy = turn is not None
         shown = text[: wire.PREVIEW_CHARS + 1]
         origin = device_id, request_id, attachments
+        copies = [self._copy(file["name"]) for file in files]
         self._emit(wire.Injected(session.key, message_id, shown, mode, busy, *origin))
         if mode == "command":
             self._script.obey(session.key, message_id, text)
-        elif mode == "steer" and turn is not None:
+        elif mode == "steer" and turn is not None and not files:
             turn.folded.append(text)
         else:
             if mode == "interrupt":
                 self._stop(session)
-            session.waiting.append(Message(message_id, text, list(files)))
+            session.waiting.append(Message(message_id, text, list(files), copies))
             session.woken.set()
-        return {"session_key": session.key, "message_id": message_id}
+        return {"session_key": session.key, "message_id": message_id, "copies": copies}
+
+    def _copy(self, name: str) -> str:
+        """A path as Hermes makes them, by which loomid knows the message again."""
+        return f"{self._home or ''}/cache/documents/doc_{secrets.token_hex(6)}_{name}"
 
     def _cancel(self, _id: str, session_key: str, turn_id: str, **_more: object) -> dict[str, Any]:
         session = self._sessions.get(session_key)
@@ -252,7 +265,7 @@ class Agent:
                     model=self._controls.model_of(session.key),
                     files=message.files,
                 )
-                self._book.add(id_, "user", message.text)
+                self._book.add(id_, "user", message.stored)
                 self._book.heading(id_, message.text)
                 self._book.model(id_, session.turn.model)
                 session.turn.task = self._group.create_task(self._turn(session.turn))

@@ -81,7 +81,7 @@ async def bench(tmp_path, pace="0.002"):
 async def test_says_back(tmp_path):
     async with bench(tmp_path) as b:
         value = await b.inject("hello  there", device_id="d1", request_id="r1")
-        assert value == {"session_key": KEY, "message_id": "m1"}
+        assert value == {"session_key": KEY, "message_id": "m1", "copies": []}
         await b.until(is_a(wire.ProcessingEnded, outcome="success"))
         (injected,) = b.of(wire.Injected)
         assert (injected.device_id, injected.request_id, injected.busy) == ("d1", "r1", False)

@@ -13,13 +13,15 @@ from tests.cli.test_demo_requests import an_app, send
 from tests.support.daemon import Daemon
 from tests.support.main_job import demo_agent
 from tests.support.phone import Phone
-from tests.support.samples import b64
+from tests.support.samples import b64, png
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.phone import Connection
 
+NOTE = {"data": b64(b"hello"), "name": "note.md", "media_type": "text/markdown"}
+PICTURE = {"data": b64(png()), "name": "a b.png"}
 ALL = sorted([*capabilities.OPS, *capabilities.FROM_DATABASE])
 
 
@@ -107,8 +109,7 @@ async def test_the_past_is_there_after_a_restart(tmp_path: Path) -> None:
 
 async def test_files_both_ways(tmp_path: Path) -> None:
     async with an_app(tmp_path) as (phone, c):
-        note = {"data": b64(b"hello"), "name": "note.md", "media_type": "text/markdown"}
-        await send(c, "r1", "", attachments=[note])
+        await send(c, "r1", "", attachments=[NOTE])
         ended = await c.wait_type("run.completed")
         assert ended.payload["text"] == "You sent note.md (text/markdown, 5 bytes)."
         (started,) = phone.events("run.started")
@@ -121,6 +122,30 @@ async def test_files_both_ways(tmp_path: Path) -> None:
         ended = await c.wait_type("run.completed", 2)
         path = ended.payload["text"].partition("MEDIA:")[2]
         assert await asyncio.to_thread(_gone, path)
+
+
+async def test_the_past_has_the_files_of_a_message(tmp_path: Path) -> None:
+    async with an_app(tmp_path) as (_, c):
+        task = await send(c, "r1", "see", attachments=[PICTURE, NOTE])
+        alone = await send(c, "r2", "", attachments=[PICTURE, NOTE])
+        await c.wait_type("run.completed", 2)
+        for one, prompt, preview in ((task, "see", "see"), (alone, "", "a b.png, note.md")):
+            (turn,) = (await ask(c, "task.history", f"h-{one}", task_id=one))["turns"]
+            names = [file["name"] for file in turn["attachments"]]
+            assert (turn["prompt"], names) == (prompt, ["a b.png", "note.md"])
+            tasks = (await ask(c, "task.list", f"l-{one}"))["tasks"]
+            assert [each["preview"] for each in tasks if each["task_id"] == one] == [preview]
+
+
+async def test_a_message_with_files_is_folded_into_no_run(tmp_path: Path) -> None:
+    async with an_app(tmp_path) as (phone, c):
+        task = await send(c, "r1", "long story")
+        await c.wait_type("run.delta")
+        await send(c, "r2", "see", task_id=task, mode="steer", attachments=[NOTE])
+        ended = await c.wait_type("run.completed", 2)
+        assert ended.payload["text"].endswith("You sent note.md (text/markdown, 5 bytes).")
+        origin = phone.events("run.started")[1].payload["origin"]
+        assert [file["name"] for file in origin["attachments"]] == ["note.md"]
 
 
 def _gone(path: str) -> bool:
