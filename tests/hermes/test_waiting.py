@@ -154,7 +154,10 @@ def test_while_an_approval_waits(peer: Peer) -> None:
     inject(peer, f"danger {DANGER}", "asks", "m-asks")
     asked = peer.wait("approval.asked", at, session_key=key_of("asks"))
     texts = wait_behind(peer, "asks", range(6))
-    assert peer.call("approve", approval_id=asked["approval_id"], choice="deny").error is None
+    answer = peer.call("approve", approval_id=asked["approval_id"], choice="deny")
+    if answer.error is not None:  # hit by the mark of another chat: tests/matrix/rows.py
+        done = peer.wait("approval.done", at, approval_id=asked["approval_id"])
+        assert (answer.error, done["choice"]) == ("not_pending", "cancelled")
     peer.wait("processing.ended", at, message_id=texts[-1])
     assert begun(peer, at, "asks")[1:] == texts
 
