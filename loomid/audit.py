@@ -10,6 +10,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from loomid.lmp import controls
+from loomid.text import short
+
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping
@@ -23,17 +26,17 @@ KEPT = 1_000
 """Rows of one kind of one device, say: so nobody can push out what others did, nor hide an
 answer behind a flood of messages."""
 SHOWN = 10_000
+WORD_CHARS = 200
 
 _SAID = {
     "session.send": ("mode", "command"),
-    "approval.resolve": ("choice",),
-    "model.set": ("default",),
-    "mode.set": ("mode",),
+    "model.set": ("model", "provider", "default"),
+    "mode.set": ("mode", "value"),
 }
 """Request type → the fields that tell what was decided; never one with a text in it."""
 _MAKE_ROOM = """DELETE FROM audit WHERE who = ?1 AND action = ?2 AND id <= (SELECT id FROM audit
     WHERE who = ?1 AND action = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)"""
-_ABOUT = ("approval_id", "question_id", "run_id", "task_id")
+_ABOUT = ("run_id", "task_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,20 @@ class Deed:
     command_id: str | None = None
 
 
-def of_request(at: float, who: str, type_: str, asked: object, command_id: str | None) -> Deed:
-    """What a request asks for, without its texts."""
-    about = next((found for name in _ABOUT if (found := getattr(asked, name, None))), None)
+def of_request(
+    at: float,
+    who: str,
+    type_: str,
+    asked: Any,  # noqa: ANN401 - the payload of that type
+    gateway_id: str,
+    command_id: str,
+) -> Deed:
+    """What a request asks of a gateway, without its texts."""
+    about = next((found for name in _ABOUT if (found := getattr(asked, name, None))), gateway_id)
     detail = {name: said for name in _SAID.get(type_, ()) if (said := getattr(asked, name))}
+    if "command" in detail:
+        detail["command"] = controls.name_of(asked.text) or True
+    detail = {k: short(v, WORD_CHARS) if isinstance(v, str) else v for k, v in detail.items()}
     return Deed(at, who, type_, about, detail, command_id=command_id)
 
 

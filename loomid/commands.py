@@ -276,7 +276,8 @@ class Commands:
         return Intent(frame.type, planned.command_id, planned.gateway_id, planned.boot, at, deed)
 
     def _deed(self, who: str, frame: envelope.ClientFrame, order: Order) -> Deed:
-        return audit.of_request(self._clock(), who, frame.type, frame.payload, order.command_id)
+        where = order.gateway_id, order.command_id
+        return audit.of_request(self._clock(), who, frame.type, frame.payload, *where)
 
     async def _keep(self, who: tuple[str, str], answer: Answer) -> Answer:
         """Store an answer, or that there is none to keep; the phone need not wait for a disk

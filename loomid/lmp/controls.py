@@ -21,6 +21,7 @@ from loomid.lmp.control_frames import (
     Provider,
 )
 from loomid.lmp.payload import given
+from loomid.lmp.scopes import CHAT_COMMANDS
 
 if TYPE_CHECKING:
     from loomid.lmp.requests import Asked
@@ -57,6 +58,7 @@ of `--global`: the word is enough. Without `--session` its owner decides what `/
 APPROVALS = ("manual", "smart", "off")
 OF_ITS_TASK = "approvals_off"
 """Of its task alone, and asked about as it is dangerous."""
+_NAMES = CHAT_COMMANDS | WHOLE_GATEWAY.keys() | _WITH.keys() | {"yolo", "approve", "deny"}
 
 
 class Command(Struct):
@@ -127,6 +129,12 @@ class Registry(Struct):
 def _split(text: str) -> tuple[str, list[str]]:
     first, *words = text.split() or [""]
     return first.removeprefix("/").lower().partition("@")[0], words
+
+
+def name_of(text: str) -> str | None:
+    """The name of a command that is known to loomid itself; None: it may be any word."""
+    name = _split(text)[0].replace("_", "-")
+    return name if name in _NAMES else None
 
 
 class Model(Struct):

@@ -222,8 +222,11 @@ def kept(answer: Answer) -> bool:
 
 
 def outcome(answer: Answer) -> str:
-    """What an answer says, in one word: `ok`, or its error's code."""
-    return answer.code if isinstance(answer, PhoneError) else "ok"
+    """What an answer says, in one word: `ok`, `asked` of a model that Hermes wants confirmed
+    first, or its error's code."""
+    if isinstance(answer, PhoneError):
+        return answer.code
+    return "asked" if getattr(answer[1], "state", None) == "asked" else "ok"
 
 
 def dump(answer: Answer) -> bytes:
