@@ -32,14 +32,17 @@ if not hasattr(state, "boot"):
 
 def plain(value: object) -> Any:
     """What of a value goes out: text and numbers; of a model's message its content, of a list
-    of parts their texts, of a mapping its first texts and numbers, of all else a short str."""
+    of parts their texts or questions, of a mapping its first texts and numbers and what its
+    `questions` are (0.22's clarify), of all else a short str."""
     value = getattr(value, "content", value)
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, list):
-        return "\n".join(str(p["text"]) for p in value if isinstance(p, dict) and p.get("text"))
+        texts = (p.get("text") or p.get("question") for p in value if isinstance(p, dict))
+        return "\n".join(str(text) for text in texts if text)
     if isinstance(value, dict):  # containers in it may be megabytes, and so may its texts
-        some = [(k, v) for k, v in value.items() if isinstance(v, (str, int, float))][:16]
+        asked = {k: plain(v) for k, v in value.items() if k == "questions" and isinstance(v, list)}
+        some = [(k, v) for k, v in (value | asked).items() if isinstance(v, (str, int, float))][:16]
         return {str(k): v[: PREVIEW_CHARS + 1] if isinstance(v, str) else v for k, v in some}
     return str(value)[: PREVIEW_CHARS + 1]
 
@@ -117,8 +120,7 @@ def _pre_tool_call(kw: Message) -> Message:
     if kw.get("tool_name") == "clarify":
         from gateway.session_context import get_session_env
 
-        key = get_session_env("HERMES_SESSION_KEY")
-        state.clarify[key] = SimpleNamespace(kw=kw, asked=None)
+        state.clarify[get_session_env("HERMES_SESSION_KEY")] = SimpleNamespace(kw=kw, asked=None)
     return {}
 
 

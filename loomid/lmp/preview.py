@@ -14,6 +14,7 @@ ERROR_CHARS = 500
 COMMAND_BYTES = 64 * 1024
 _CLUSTER = regex.compile(r"\X")
 _GAP = "\n[…]\n"
+_BARE = frozenset({"command", "question", "questions"})
 
 
 class Cut(NamedTuple):
@@ -40,15 +41,24 @@ def cut(text: str, limit: int = PREVIEW_CHARS) -> Cut:
 
 
 def of_args(args: object) -> str:
-    """What a tool is to do, by its arguments: a line each, a command without its name.
+    """What a tool is to do, by its arguments: a line each, commands and questions without a name.
 
     As much as the plugin passes on of them (`plain` in hermes_shim/facts.py).
     """
     if not isinstance(args, dict):
         return ""
-    some = [(k, v) for k, v in args.items() if isinstance(v, (str, int, float))][:8]
+    named = [(k, _asked(v) if k == "questions" else v) for k, v in args.items()]
+    some = [(k, v) for k, v in named if isinstance(v, (str, int, float))][:8]
     told = [(k, v[:LIMIT] if isinstance(v, str) else v) for k, v in some]
-    return "\n".join(f"{v}" if k == "command" else f"{k}: {v}" for k, v in told)[:LIMIT]
+    return "\n".join(f"{v}" if k in _BARE else f"{k}: {v}" for k, v in told)[:LIMIT]
+
+
+def _asked(questions: object) -> object:
+    """All that 0.22's clarify tool asks at once, a line each; the plugin has done so already."""
+    if not isinstance(questions, list):
+        return questions
+    texts = (q.get("text") or q.get("question") for q in questions if isinstance(q, dict))
+    return "\n".join(str(text) for text in texts if text)
 
 
 def title(text: str, limit: int = TITLE_CHARS) -> str:

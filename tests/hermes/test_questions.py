@@ -49,6 +49,7 @@ def test_one_choice(release: Release, peer: Peer) -> None:
     assert card["choices"] == marked(release, ["red", "blue"])
     assert (asked["source"], asked["timeout_s"], card["multi_select"]) == ("clarify", 20, False)
     started = peer.wait("tool.started", at, tool="clarify")
+    assert started["preview"] == "Which colour?"
     assert (asked["turn_id"], asked["call_id"]) == (started["turn_id"], started["call_id"])
     assert started["n"] < asked["n"]
     for wrong in ({"selected": [2]}, {"selected": []}, {"what": 1}):
@@ -109,6 +110,8 @@ def test_all_that_a_call_asks_at_once(release: Release, peer: Peer) -> None:
     assert [card["question"] for card in asked["questions"]] == [
         question["question"] for question in QUESTIONS.values()
     ]
+    preview = peer.wait("tool.started", at, tool="clarify")["preview"]
+    assert preview == "Which colour?\nWhich sizes?\nWhat for?"
     said = [{"selected": [1]}, {"selected": [0, 1]}, {"selected": [], "custom": "fun"}]
     command = peer.send("answer", question_id=asked["question_id"], answers=said)
     assert peer.result(command).error is None

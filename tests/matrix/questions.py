@@ -6,7 +6,9 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.matrix.past import KINDS, live_run, turns_of
 from tests.matrix.rows import scenario
+from tests.support.stored import common
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +77,11 @@ async def question_several_at_once(player: Player) -> None:
     end = await player.ended(started.payload["run_id"])
     assert '"blue"' in end.payload["text"]
     assert ('"fun"' in end.payload["text"]) is (len(said) == 3)
+    (turn,) = await turns_of(player, got.payload["task_id"])
+    run = live_run(player, started.payload["run_id"])
+    assert common(run.parts(), *KINDS) == common(turn.parts, *KINDS)
+    (tool,) = (part for part in turn.parts if part.kind == "tool")
+    assert tool.preview == "\n".join(one["question"] for one in got.payload["questions"])
     asks = [g for g in player.phone.events("question.required") if not g.frame.replay]
     assert len(asks) == 1
     player.check()

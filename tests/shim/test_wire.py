@@ -16,6 +16,8 @@ from hermes_shim import facts as shim, wire as shim_wire
 from hermes_shim.facts import HOOKS, observer, plain
 from loomid import hermes_words, wire
 from loomid.lmp import facts
+from loomid.lmp.preview import cut
+from loomid.lmp.stored import calls_of
 
 ADAPTER = Path(__file__).parents[2] / "hermes_shim" / "adapter.py"
 # What a fact gets from a look-up beside what its hook says.
@@ -149,6 +151,33 @@ def test_a_tool_call(queue: Queue) -> None:
     assert "deep" not in body["args"]
     preview = ("ls\nn: 3\nlong: " + "x" * 9_000)[: wire.PREVIEW_CHARS + 1]
     assert typed(queue) == wire.ToolStarted("s:s:1", "s", 2, "c1", "terminal", preview)
+
+
+ASKS = [{"question": "Which?", "choices": ["a", "b"]}, {"question": "For whom?"}]
+
+
+@pytest.mark.parametrize(
+    ("args", "preview"),
+    [
+        ({"question": "Which?", "choices": ["a", "b"]}, "Which?"),
+        ({"questions": ASKS}, "Which?\nFor whom?"),
+        ({"questions": ASKS, "command": "ls", "n": 1}, "Which?\nFor whom?\nls\nn: 1"),
+        ({"questions": ["x", 1, {"what": "x"}, {"question": ""}, *ASKS]}, "Which?\nFor whom?"),
+        ({"questions": [{"question": ["x"]}, {"text": "a", "question": "b"}]}, "['x']\na"),
+        ({"questions": [{"question": "x" * 1_500}] * 9}, f"{'x' * 1_500}\n{'x' * 499}"),
+        ({"questions": "which?"}, "which?"),
+        ({"questions": {"questions": [{"question": "x"}]}}, ""),
+    ],
+)
+def test_what_a_tool_asks_is_told_as_history_tells_it(
+    queue: Queue, args: dict[str, Any], preview: str
+) -> None:
+    call = {"tool_call_id": "c1", "tool_name": "other", "args": args}
+    observer("pre_tool_call")(turn_id="s:s:1", session_id="s", **call)
+    function = {"name": "other", "arguments": json.dumps(args)}
+    (kept,) = calls_of([{"id": "c1", "function": function}])
+    assert cut(typed(queue).preview) == kept.preview
+    assert kept.preview.text == preview
 
 
 def test_what_hermes_leaves_out_is_empty(queue: Queue) -> None:
