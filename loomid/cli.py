@@ -248,7 +248,8 @@ def install(asked: Asked, home: Path | None, python: Path | None) -> None:
         )
     except installer.InstallError as error:
         raise Failed(str(error)) from None
-    for line in installed.done or ["Everything is there already; nothing was changed."]:
+    done = installed.done or ["Everything is there already; nothing was changed."]
+    for line in (*installed.found, *done, installed.next):
         click.echo(line)
     if installed.doubt is not None:
         raise Failed(f"warning: {installed.doubt}")

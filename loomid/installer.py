@@ -37,9 +37,12 @@ def hermes_home(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What was done, a line each, none if all was there; and why it may be of no use."""
+    """What was found and what was done, a line each, nothing done if all was there; what to do
+    next; and why it may be of no use."""
 
+    found: list[str]
     done: list[str]
+    next: str
     doubt: str | None
 
 
@@ -51,16 +54,17 @@ def install(home: Path, python: Path | None, endpoint: str) -> Installed:
     """
     home, plugin = _places(home)
     vendor = plugin / VENDOR
-    notes: list[str] = []
-    interpreter = _interpreter(home, python, vendor, notes)
+    found: list[str] = []
+    interpreter = _interpreter(home, python, vendor, found)
     done = _copy_plugin(home, plugin)
-    done += _provide_pyzmq(interpreter, plugin, notes)
+    done += _provide_pyzmq(interpreter, plugin, found)
     done += hermes_config.update(
         home / "config.yaml", endpoint, edits_are_deltas=_edits_are_deltas(interpreter)
     )
-    if done:
-        done = [*notes, *done, _restart(home, interpreter, "loads")]
-    return Installed(done, _doubt(interpreter, named=python is not None))
+    # Whether the gateway has loaded it since the run that put it there is not known.
+    unless = "" if done else ", unless that was done since,"
+    then = _restart(home, interpreter, f"{unless} so that it loads")
+    return Installed(found, done, then, _doubt(interpreter, named=python is not None))
 
 
 def uninstall(home: Path) -> list[str]:
@@ -82,7 +86,11 @@ def uninstall(home: Path) -> list[str]:
         stays.append(
             f"{own_folder} stays: with it loomid knows this Hermes again; delete it at will"
         )
-    return [*done, *stays, *([_restart(home, interpreter, "lets go of")] if done else [])]
+    return [
+        *done,
+        *stays,
+        *([_restart(home, interpreter, " so that it lets go of")] if done else []),
+    ]
 
 
 def _places(home: Path) -> tuple[Path, Path]:
@@ -98,9 +106,9 @@ def _places(home: Path) -> tuple[Path, Path]:
     return home, plugin
 
 
-def _restart(home: Path, interpreter: Interpreter | None, and_it: str) -> str:
+def _restart(home: Path, interpreter: Interpreter | None, so_that_it: str) -> str:
     """What to do next, with the command for the Hermes that was found."""
-    told = f"Restart the Hermes gateway so that it {and_it} the plugin"
+    told = f"Restart the Hermes gateway{so_that_it} the plugin"
     if interpreter is None or not interpreter.runs_hermes:
         return f"{told}."
     usual = Path(os.path.abspath(hermes_home(os.environ)))  # noqa: PTH100

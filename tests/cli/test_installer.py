@@ -43,14 +43,15 @@ def tree(root):
 
 
 def test_installs_once(home):
-    lines = install(home, ME, ENDPOINT)
+    installed = installer.install(home, ME, ENDPOINT)
+    lines = installed.done
     plugin = home / "plugins" / "loomi"
     assert {p.name: p.read_bytes() for p in plugin.iterdir() if p.is_file()} == plugin_files()
     assert "wire.py" in plugin_files()
     assert not list(plugin.rglob("__pycache__"))
     assert any("files written" in line for line in lines)
     assert any("pyzmq" in line for line in lines)
-    assert "Restart" in lines[-1]
+    assert installed.next == "Restart the Hermes gateway so that it loads the plugin."
     before = tree(home)
     assert install(home, ME, ENDPOINT) == []
     assert tree(home) == before
@@ -184,8 +185,8 @@ def test_an_interpreter_with_pyzmq_gets_one_beside_it_too(home, registry):
 
 def test_its_own_pyzmq_does_when_none_can_be_had(home, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    lines = install(home, ME, ENDPOINT)
-    assert any("own pyzmq is used" in line for line in lines)
+    (found,) = installer.install(home, ME, ENDPOINT).found
+    assert "own pyzmq is used" in found
     assert install(home, ME, ENDPOINT) == []
 
 
@@ -259,6 +260,25 @@ def test_a_python_without_hermes_is_named_last_each_time(home, tmp_path):
         assert "display.platforms.loomi.streaming is left out" in done.stderr
 
 
+def test_a_later_run_tells_what_it_found_and_what_is_still_to_do(home, tmp_path):
+    """The first did not find Hermes, and the running gateway may not have the plugin yet."""
+    command = ("hermes", "install", "--home", str(home))
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    assert loomictl(None, *command, home=tmp_path, PATH=str(nothing)).returncode == 1
+    script = make_hermes(tmp_path / "hv", "0.20.1.2")
+    for _ in range(2):
+        done = loomictl(None, *command, home=tmp_path, PATH=str(script.parent))
+        assert (done.returncode, done.stderr) == (0, "")
+        said = done.stdout.splitlines()
+        assert said[0] == f"Hermes 0.20.1.2 runs with {script.with_name('python')}."
+        assert "hermes gateway restart" in said[-1]
+    unless = "Restart the Hermes gateway, unless that was done since, so that it loads the plugin: "
+    assert said[1] == "Everything is there already; nothing was changed."
+    assert said[2].startswith(unless)
+    assert len(said) == 3
+
+
 def test_a_python_with_hermes_is_no_doubt(home, tmp_path):
     python = make_hermes(tmp_path / "hv").parent / "python"
     installed = installer.install(home, python, ENDPOINT)
@@ -289,17 +309,17 @@ def test_the_command_that_restarts_this_hermes(
 ):
     script = make_hermes(tmp_path / "hv", version, name, aiohttp=aiohttp)
     told = "Restart the Hermes gateway so that it loads the plugin: "
-    last = install(home, script.with_name("python"), ENDPOINT)[-1]
+    last = installer.install(home, script.with_name("python"), ENDPOINT).next
     assert last.startswith(f"{told}HERMES_HOME='{home}' {script.parent}/{said}")
     assert last.endswith(("restart", "again)", "fails)"))
     monkeypatch.setenv("PATH", str(script.parent))
     monkeypatch.setenv("HERMES_HOME", str(home))
     (home / "config.yaml").unlink()
-    assert install(home, None, ENDPOINT)[-1].startswith(f"{told}{said}")
+    assert installer.install(home, None, ENDPOINT).next.startswith(f"{told}{said}")
 
 
 def test_without_hermes_no_command_is_named(home):
-    assert install(home, ME, ENDPOINT)[-1].endswith("loads the plugin.")
+    assert installer.install(home, ME, ENDPOINT).next.endswith("loads the plugin.")
 
 
 # ── and out again ───────────────────────────────────────────────────────────

@@ -31,8 +31,8 @@ def test_an_installed_plugin_links_and_tells_and_leaves_nothing(own, monkeypatch
     gateway, peer = own()
     text = plain_home(gateway)
     monkeypatch.setenv("PATH", f"{gateway.release.python().parent}:/usr/bin:/bin")
-    lines = install(gateway.home, None, peer.endpoint).done
-    assert lines[0].startswith(f"Hermes 0.{gateway.release.name}."), lines
+    installed = install(gateway.home, None, peer.endpoint)
+    assert installed.found[0].startswith(f"Hermes 0.{gateway.release.name}."), installed
     assert install(gateway.home, None, peer.endpoint).done == []
     rest = iter((gateway.home / "config.yaml").read_text().splitlines())
     assert all(line in rest for line in text.splitlines())
