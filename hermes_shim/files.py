@@ -37,7 +37,8 @@ def cached(path: str, name: str, media_type: str) -> tuple[str, str, str]:
     """Where Hermes keeps its copy of a file of loomid's: there its tools may read; as what type;
     and what of it the model reads at once: a short text, as from Hermes' own adapters."""
     data, cache = Path(path).read_bytes(), CACHES.get(media_type.partition("/")[0])
-    suffix = Path(name).suffix.lower()
+    # Hermes would follow references in a name: @diff, @staged.
+    suffix = Path(name := name.replace("@", "_")).suffix.lower()
     if cache is not None:
         return str(cache(data, suffix)), media_type, ""
     copy = str(base.cache_document_from_bytes(data, name))
@@ -46,8 +47,8 @@ def cached(path: str, name: str, media_type: str) -> tuple[str, str, str]:
         with suppress(UnicodeDecodeError):
             if "\0" not in (text := data.decode()) and not REFERENCE.search(text):
                 return copy, "text/plain", f"[Content of {name}]:\n{text}"
-    # Of text/… it would say that the content is below.
-    return copy, media_type.replace("text/", "application/x-", 1), ""
+    # Of text/… it would say that the content is below; of octets, too, if they are called so.
+    return copy, media_type.replace("text/", "application/x-", 1).replace("/octet", "/x-octet"), ""
 
 
 def handed(path: str, message_id: str) -> str:

@@ -180,6 +180,8 @@ READ = {
 UNREAD = {
     "longer.log": ("text/plain", b"x" * (SHORT + 1)),
     "latin.txt": ("text/plain", "sch\xf6n".encode("latin-1")),
+    "latin.md": ("application/octet-stream", "sch\xf6n".encode("latin-1")),
+    "wide.vcf": ("application/octet-stream", "sch\xf6n".encode("utf-16")),
     "half.txt": ("text/plain", b"\xed\xa0\x80"),
     "nul.txt": ("text/plain", b"a\0b"),
     "reference.txt": ("text/plain", b"see @file:/etc/hostname"),
@@ -211,6 +213,24 @@ def test_the_model_reads_short_documents_at_once(
     assert f"]\n\n{read}".rstrip() in given, given[:2_000]
     assert ("[Content of" in given, "been included below" in given) == (name in READ,) * 2
     assert not peer.call("modes", chat_id=chat).value["yolo"]
+
+
+@pytest.mark.parametrize("name", ["see @diff.txt", "see @staged.pdf"])
+def test_a_name_is_no_reference(
+    gateway: Gateway, peer: Peer, model: Model, tmp_path: Path, name: str
+):
+    """Hermes has the names of its copies in the message, and follows what it takes for one."""
+    (tmp_path / "content").write_bytes(b"a")
+    media_type = "text/plain" if name.endswith(".txt") else "application/pdf"
+    file = {"path": str(tmp_path / "content"), "name": name, "media_type": media_type}
+    at, seen, chat = peer.mark(), len(model.seen), f"n-{name}"
+    asked = {"chat_id": chat, "text": "look", "message_id": chat, "mode": "queue"}
+    result = peer.call("inject_files", files=[file], message_type="document", **asked)
+    peer.wait("processing.ended", at, message_id=chat)
+    given = next(ms[-1]["content"] for ms in model.seen[seen:] if "look" in str(ms[-1]["content"]))
+    assert result.value["copies"][0] in given
+    assert "]\n\nlook" in given
+    assert "Context" not in given
 
 
 def test_a_picture_and_documents_in_one_message(
