@@ -125,8 +125,13 @@ class Inbox:
             message
             for message in self._waiting(session_key)
             if message.mode != "command"
-            # What Hermes writes of files before the text may be longer than what we are told.
-            and (message.text.strip()[:MATCH_CHARS] in text or message.origin.attachments)
+            # What Hermes writes of files before the text may be longer than what we are told, but
+            # it takes each message with files up as one of its own.
+            and (
+                message.handled
+                if message.origin.attachments
+                else message.text.strip()[:MATCH_CHARS] in text
+            )
         ]
         best = max(fits, key=lambda m: (m.text.strip() == text.strip(), m.handled), default=None)
         return None if best is None else self.pop(best.message_id)

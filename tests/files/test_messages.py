@@ -182,6 +182,8 @@ async def test_every_phone_is_told_what_came_with_a_message(side: Side, host: Ho
     args = {k: v for k, v in command.args.items() if k not in ("chat_id", "files", "message_type")}
     key = key_of(command.args["chat_id"])
     host.link.emit("injected", {**args, "session_key": key, "busy": False})
+    taken_up = {"session_key": key, "message_id": args["message_id"]}
+    host.link.emit("processing.started", taken_up)
     turn = {"turn_id": "t1", "session_id": "s", "platform": "loomi", "model": "m"}
     host.link.emit("turn.started", {**turn, "session_key": key, "user_message": f"{note}look"})
     started = await event(side, "run.started")

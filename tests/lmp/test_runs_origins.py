@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from loomid import wire
 from loomid.lmp.frames import Origin
@@ -83,11 +84,28 @@ def test_files_wait_for_a_run_of_their_own(mode: str) -> None:
     d.fact(injected("in3", "no, that", "interrupt", busy=True))
     d.facts([wire.StreamEnded("s1:s1:t1", 1, "w0 w1 ", True, None), asked()])
     d.facts([*answered("new"), ended()])
+    d.fact(wire.ProcessingStarted(KEY, "in2"))
     d.facts([started("s1:s1:t2", text="[a note]\n\nlook"), asked(turn="s1:s1:t2")])
     assert [row for row in brief(d.events) if row[0] == "input"] == [["input", "no, that"]]
     p: Any = next(e.payload for e in d.events[::-1] if e.type == "run.started")
     assert (p.prompt, p.origin.request_id) == ("look", "req_in2")
     assert [one.name for one in p.origin.attachments] == ["a.png"]
+
+
+@pytest.mark.parametrize("text", ["look", ""])
+def test_what_hermes_says_again_is_no_message_with_files_that_waits(text: str) -> None:
+    """It makes a turn of what was steered too late."""
+    d = driver()
+    d.facts([started(), asked(), injected("in1", "no, look", "steer", busy=True)])
+    d.facts([injected("in2", text, busy=True, attachments=[FILE]), *answered("done"), ended()])
+    d.facts([started("s1:s1:t2", text="no, look"), asked(turn="s1:s1:t2")])
+    d.fact(ended(turn="s1:s1:t2"))
+    d.fact(wire.ProcessingStarted(KEY, "in2"))
+    d.facts([started("s1:s1:t3", text=f"[a note]\n\n{text}"), asked(turn="s1:s1:t3")])
+    runs: list[Any] = [e.payload for e in d.events if e.type == "run.started"][1:]
+    assert [run.prompt for run in runs] == ["no, look", text]
+    assert runs[0].origin is UNSET
+    assert runs[1].origin.request_id == "req_in2"
 
 
 def test_a_document_with_the_words_of_a_message_that_waits() -> None:
