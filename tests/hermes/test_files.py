@@ -184,6 +184,7 @@ UNREAD = {
     "wide.vcf": ("application/octet-stream", "sch\xf6n".encode("utf-16")),
     "half.txt": ("text/plain", b"\xed\xa0\x80"),
     "nul.txt": ("text/plain", b"a\0b"),
+    "empty lines.txt": ("text/plain", b"a" + b"\n" * 1_000 + b"b"),
     "reference.txt": ("text/plain", b"see @file:/etc/hostname"),
     "word.txt": ("text/plain", b"see @diff"),
     "plugin.txt": ("text/plain", b"see (@a-word:today)"),
