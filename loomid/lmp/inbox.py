@@ -44,6 +44,18 @@ class Message:
         """Its name for retention and alarms."""
         return f"~msg:{self.message_id}"
 
+    def fits(self, text: str) -> bool:
+        """Whether it may be what a new turn of that text answers.
+
+        Hermes takes up each that waits for a turn of its own; what was folded into one it may
+        say again, in a turn whose text may have the words of others in it.
+        """
+        if self.origin.attachments:
+            # What it writes of files before the text may be longer than what we are told.
+            return self.handled
+        said, own = self.text.strip(), self.handled or self.mode != "queue"
+        return said == text.strip() or (own and said[:MATCH_CHARS] in text)
+
 
 def origin_of(fact: wire.Injected) -> Origin:
     """The device and request that a message came from, where known."""
@@ -124,14 +136,7 @@ class Inbox:
         fits = [
             message
             for message in self._waiting(session_key)
-            if message.mode != "command"
-            # What Hermes writes of files before the text may be longer than what we are told, but
-            # it takes each message with files up as one of its own.
-            and (
-                message.handled
-                if message.origin.attachments
-                else message.text.strip()[:MATCH_CHARS] in text
-            )
+            if message.mode != "command" and message.fits(text)
         ]
         best = max(fits, key=lambda m: (m.text.strip() == text.strip(), m.handled), default=None)
         return None if best is None else self.pop(best.message_id)

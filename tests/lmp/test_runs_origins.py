@@ -28,8 +28,8 @@ FILE = {"attachment_id": "att_1", "media_type": "image/png", "bytes": 1, "name":
 
 def test_origin_is_the_injected_message() -> None:
     d = driver()
-    d.facts([injected("in1", "other"), injected("in2", "do it"), started(text="[me] do it")])
-    d.fact(asked())
+    d.facts([injected("in1", "other"), injected("in2", "do it")])
+    d.facts([wire.ProcessingStarted(KEY, "in2"), started(text="[me] do it"), asked()])
     p: Any = d.events[0].payload
     assert p.origin == Origin(device_id="dev_1", request_id="req_in2")
 
@@ -92,18 +92,21 @@ def test_files_wait_for_a_run_of_their_own(mode: str) -> None:
     assert [one.name for one in p.origin.attachments] == ["a.png"]
 
 
-@pytest.mark.parametrize("text", ["look", ""])
-def test_what_hermes_says_again_is_no_message_with_files_that_waits(text: str) -> None:
+@pytest.mark.parametrize(("text", "files"), [("look", [FILE]), ("", [FILE]), ("look", None)])
+def test_what_hermes_says_again_is_no_message_that_waits(
+    text: str, files: list[dict[str, Any]] | None
+) -> None:
     """It makes a turn of what was steered too late."""
     d = driver()
     d.facts([started(), asked(), injected("in1", "no, look", "steer", busy=True)])
-    d.facts([injected("in2", text, busy=True, attachments=[FILE]), *answered("done"), ended()])
+    d.facts([injected("in2", text, busy=True, attachments=files), *answered("done"), ended()])
     d.facts([started("s1:s1:t2", text="no, look"), asked(turn="s1:s1:t2")])
     d.fact(ended(turn="s1:s1:t2"))
     d.fact(wire.ProcessingStarted(KEY, "in2"))
     d.facts([started("s1:s1:t3", text=f"[a note]\n\n{text}"), asked(turn="s1:s1:t3")])
     runs: list[Any] = [e.payload for e in d.events if e.type == "run.started"][1:]
-    assert [run.prompt for run in runs] == ["no, look", text]
+    assert runs[0].prompt == "no, look"
+    assert runs[1].prompt == (text if files else "[a note]\n\nlook")
     assert runs[0].origin is UNSET
     assert runs[1].origin.request_id == "req_in2"
 
