@@ -46,8 +46,7 @@ def cached(path: str, name: str, media_type: str) -> tuple[str, str, str]:
     if textual and len(data) <= INLINE_BYTES:
         with suppress(UnicodeDecodeError):
             # At so many line ends on end 0.22 looks for seconds.
-            odd = REFERENCE.search(text := data.decode())
-            if not (odd or "\0" in text or "\n" * 1_000 in text):
+            if not (REFERENCE.search(text := data.decode()) or "\0" in text or "\n" * 1000 in text):
                 return copy, "text/plain", f"[Content of {name}]:\n{text}"
     # Of text/… it would say that the content is below; of octets, too, if they are called so.
     return copy, media_type.replace("text/", "application/x-", 1).replace("/octet", "/x-octet"), ""
