@@ -121,7 +121,9 @@ class Asking:
             self._violated("untrue answer", what="it never ran", **where)
         before = [one for one in ask.answers if not one.nothing_ran]
         same_file = before and before[-1].restored == answer.restored
-        if same_file and before[-1].body != answer.body:
+        # One that ran twice is judged in the end: an answer from before an earlier database came
+        # may have waited for a phone that stalled.
+        if same_file and len(ran) < 2 and before[-1].body != answer.body:
             self._violated("another answer", **where, before=before[-1].code)
 
     def choices(self) -> Iterator[tuple[str, str]]:

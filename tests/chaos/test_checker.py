@@ -341,6 +341,20 @@ def test_an_earlier_database_may_run_a_request_again(bench: Bench) -> None:
     assert bench.found == []
 
 
+def test_an_answer_from_before_an_earlier_database_may_be_read_late(bench: Bench) -> None:
+    asked = asking(bench)
+    bench.inject("c1")
+    bench.truth.take({"boot": "b", "ack": 0})
+    restored_at = bench.truth.lines
+    asked.restored += 1
+    asked.answer(answer())
+    bench.truth.take({"boot": "b", "ack": 0})
+    bench.inject("c2")
+    asked.answer(answer(task_id="another"))
+    asked.conclude([restored_at])
+    assert bench.found == []
+
+
 @pytest.mark.parametrize(
     ("choice", "codes", "wrong"),
     [
