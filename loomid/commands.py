@@ -104,11 +104,11 @@ class Commands:
         self.controls = Controls(gateways, self.tasks)
         attachments = Attachments(files, limits, clock)
         self.queries: dict[type[frames.Payload], Query] = {
-            frames.TaskList: self.tasks.list,
             AttachmentGet: attachments.get,
+            **self.controls.queries(),
         }
-        self.queries |= self.controls.queries()
-        """Requests that change nothing: each is answered anew."""
+        """Requests that change nothing: each is answered anew. History adds those that read what
+        Hermes stored, the list of tasks among them."""
         confirmed = self.controls.confirmed
         plans = Plans(gateways, runs, self.tasks, vault, confirmed, attachments, limits)
         self.acts = plans.acts() | self.controls.acts() | Chats(gateways, self.tasks).acts()
